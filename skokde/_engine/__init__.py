@@ -1,0 +1,1 @@
+"""The mixture engine: pure functions of plain arrays, one file per step of the paper."""

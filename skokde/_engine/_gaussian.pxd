@@ -1,0 +1,150 @@
+# Gaussians in kernel coordinates, where the bandwidth H is the identity: a component with
+# sample covariance S has the covariance S + I in the KDE, and a Dirac has I. Both covariance
+# structures are one code: a covariance is d*d numbers (full) or d numbers (diagonal).
+
+from libc.math cimport fmax, log, sqrt
+from scipy.linalg.cython_blas cimport dgemm
+from scipy.linalg.cython_lapack cimport dpotrf, dpotri, dsyevd
+
+
+cdef inline Py_ssize_t work_size(Py_ssize_t d) noexcept nogil:
+    # Doubles of scratch that every function of this file is content with.
+    return 6 * d * d + 8 * d + 8
+
+
+cdef inline void symmetric_times(
+    Py_ssize_t d, const double* matrix, const double* vector, double* out
+) noexcept nogil:
+    # out = matrix @ vector, row by row of a symmetric matrix: this form vectorises.
+    cdef Py_ssize_t i, j
+    cdef double scale
+    for j in range(d):
+        out[j] = 0.0
+    for i in range(d):
+        scale = vector[i]
+        for j in range(d):
+            out[j] += scale * matrix[i * d + j]
+
+
+cdef inline double dot(Py_ssize_t d, const double* a, const double* b) noexcept nogil:
+    cdef Py_ssize_t j
+    cdef double total = 0.0
+    for j in range(d):
+        total += a[j] * b[j]
+    return total
+
+
+cdef inline int eigh(
+    Py_ssize_t d, double* matrix, double* eigenvalues, double* work, int* iwork
+) noexcept nogil:
+    # Ascending eigenvalues; row i of `matrix` becomes the i-th eigenvector.
+    cdef int n = <int>d, lwork = <int>(1 + 6 * d + 2 * d * d), liwork = <int>(3 + 5 * d), info = 0
+    cdef char jobz = b"V", uplo = b"U"
+    dsyevd(&jobz, &uplo, &n, matrix, &n, eigenvalues, work, &lwork, iwork, &liwork, &info)
+    return info
+
+
+cdef inline void from_eigen(
+    Py_ssize_t d, const double* vectors, const double* quarter, double* scaled, double* out
+) noexcept nogil:
+    # out = sum_i quarter[i]^2 v_i v_i^T
+    cdef Py_ssize_t i, j
+    cdef int n = <int>d
+    cdef double one = 1.0, zero = 0.0
+    cdef char no = b"N", yes = b"T"
+    for i in range(d):
+        for j in range(d):
+            scaled[i * d + j] = quarter[i] * vectors[i * d + j]
+    dgemm(&no, &yes, &n, &n, &n, &one, scaled, &n, scaled, &n, &zero, out, &n)
+
+
+cdef inline double factorize(
+    Py_ssize_t d, bint full, const double* cov, double* inv_root, double* root,
+    double* work, int* iwork,
+) noexcept nogil:
+    # Symmetric (cov + I)^(-1/2) and (cov + I)^(1/2); returns log|cov + I|. Rounding can make
+    # the smallest eigenvalues of cov negative: they are zero, never less.
+    cdef Py_ssize_t i
+    cdef double eigenvalue, log_det = 0.0
+    cdef double* vectors
+    cdef double* values
+    cdef double* scaled
+    if not full:
+        for i in range(d):
+            eigenvalue = fmax(cov[i], 0.0) + 1.0
+            root[i] = sqrt(eigenvalue)
+            inv_root[i] = 1.0 / root[i]
+            log_det += log(eigenvalue)
+        return log_det
+    vectors = work
+    values = vectors + d * d
+    scaled = values + d
+    for i in range(d * d):
+        vectors[i] = cov[i]
+    eigh(d, vectors, values, scaled, iwork)
+    for i in range(d):
+        eigenvalue = fmax(values[i], 0.0) + 1.0
+        log_det += log(eigenvalue)
+        values[i] = sqrt(sqrt(eigenvalue))
+    from_eigen(d, vectors, values, scaled, root)
+    for i in range(d):
+        values[i] = 1.0 / values[i]
+    from_eigen(d, vectors, values, scaled, inv_root)
+    return log_det
+
+
+cdef inline int invert(Py_ssize_t d, double* matrix, double* log_det) noexcept nogil:
+    # In place, symmetric positive definite; not zero if it is not.
+    cdef Py_ssize_t i, j
+    cdef int n = <int>d, info = 0
+    cdef char uplo = b"U"
+    dpotrf(&uplo, &n, matrix, &n, &info)
+    if info != 0:
+        return info
+    log_det[0] = 0.0
+    for i in range(d):
+        log_det[0] += 2.0 * log(matrix[i * d + i])
+    dpotri(&uplo, &n, matrix, &n, &info)
+    for i in range(d):  # column-major upper is row-major lower
+        for j in range(i):
+            matrix[j * d + i] = matrix[i * d + j]
+    return info
+
+
+cdef inline void match_moments(
+    Py_ssize_t d, bint full, Py_ssize_t n, const Py_ssize_t* members, const double* counts,
+    const double* means, const double* covs, Py_ssize_t n_compounds,
+    double* count, double* mean, double* cov, double* delta,
+) noexcept nogil:
+    # Moment matching of a sub-mixture (paper, Eq. 7). Differences are taken before they are
+    # squared, from a member first and then from the mean, so that equal values stay equal.
+    cdef Py_ssize_t a, i, j, l, size = d * d if full else d
+    cdef double weight
+    cdef const double* origin = means + members[0] * d
+    count[0] = 0.0
+    for j in range(d):
+        mean[j] = 0.0
+    for a in range(n):
+        i = members[a]
+        count[0] += counts[i]
+        for j in range(d):
+            mean[j] += counts[i] * (means[i * d + j] - origin[j])
+    for j in range(d):
+        mean[j] = origin[j] + mean[j] / count[0]
+    for l in range(size):
+        cov[l] = 0.0
+    for a in range(n):
+        i = members[a]
+        weight = counts[i] / count[0]
+        for j in range(d):
+            delta[j] = means[i * d + j] - mean[j]
+        if full:
+            for j in range(d):
+                for l in range(d):
+                    cov[j * d + l] += weight * (delta[j] * delta[l])
+        else:
+            for j in range(d):
+                cov[j] += weight * (delta[j] * delta[j])
+        if i < n_compounds:
+            for l in range(size):
+                cov[l] += weight * covs[i * size + l]

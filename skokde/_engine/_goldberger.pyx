@@ -1,0 +1,194 @@
+"""Goldberger's two-means of Gaussians (paper, Section 2.6), in kernel coordinates."""
+
+import numpy as np
+
+from libc.math cimport fabs, sqrt
+from scipy.linalg.cython_blas cimport dgemm
+from skokde._engine._gaussian cimport (
+    dot, eigh, factorize, invert, match_moments, symmetric_times, work_size,
+)
+
+
+cdef void principal_axis(
+    Py_ssize_t d, bint full, const double* cov, double* axis, double* work, int* iwork
+) noexcept nogil:
+    # Root of the leading eigenvalue times its eigenvector. Its sign is fixed by its largest
+    # entry; of entries or variances that are equal but for rounding, the first counts.
+    cdef Py_ssize_t j, lead = 0
+    cdef double beyond = 1.0 + 1e-8
+    cdef double scale
+    cdef double* vectors = work
+    cdef double* values = work + d * d
+    if full:
+        for j in range(d * d):
+            vectors[j] = cov[j]
+        eigh(d, vectors, values, values + d, iwork)
+        vectors = vectors + (d - 1) * d
+        for j in range(1, d):
+            if fabs(vectors[j]) > beyond * fabs(vectors[lead]):
+                lead = j
+        scale = sqrt(values[d - 1]) if values[d - 1] > 0.0 else 0.0
+        if vectors[lead] < 0.0:
+            scale = -scale
+        for j in range(d):
+            axis[j] = scale * vectors[j]
+    else:
+        for j in range(d):
+            axis[j] = 0.0
+            if cov[j] > beyond * cov[lead]:
+                lead = j
+        axis[lead] = sqrt(cov[lead]) if cov[lead] > 0.0 else 0.0
+
+
+def principal_axes(const double[:, ::1] covs, Py_ssize_t d):
+    """Leading eigenvectors of covariances, each as long as the root of its eigenvalue."""
+    cdef Py_ssize_t i, n = covs.shape[0]
+    cdef bint full = covs.shape[1] != d
+    out = np.empty((n, d))
+    cdef double[:, ::1] axes = out
+    cdef double[::1] work = np.empty(work_size(d))
+    cdef int[::1] iwork = np.empty(3 + 5 * d, dtype=np.intc)
+    with nogil:
+        for i in range(n):
+            principal_axis(d, full, &covs[i, 0], &axes[i, 0], &work[0], &iwork[0])
+    return out
+
+
+cdef bint partition(
+    Py_ssize_t n, const Py_ssize_t* members, const signed char* labels,
+    Py_ssize_t* sides, Py_ssize_t* n_first,
+) noexcept nogil:
+    # The members of label 0, then those of label 1; false if a side is empty.
+    cdef Py_ssize_t a, first = 0, last = n
+    for a in range(n):
+        if labels[a] == 0:
+            sides[first] = members[a]
+            first += 1
+    n_first[0] = first
+    for a in range(n):
+        if labels[a] != 0:
+            sides[first] = members[a]
+            first += 1
+    return 0 < n_first[0] < last
+
+
+def two_means(
+    const Py_ssize_t[::1] members,
+    const double[::1] weights,
+    const double[:, ::1] means,
+    const double[:, ::1] covs,
+    const double[::1] start=None,
+):
+    """Split a sub-mixture, smoothed by H = I, into two clusters.
+
+    The first assignment cuts at the mean across the principal axis; then each component goes to
+    the cluster whose moment-matched Gaussian is nearer by KL(component || cluster), until an
+    assignment repeats.
+
+    Parameters
+    ----------
+    members : (n,) array of intp, n >= 2
+    weights : (k,) array
+    means : (k, d) array
+    covs : (m, d * d) or (m, d) array
+        Flattened sample covariances of the first m components; the others are Diracs.
+    start : (d,) array, default=None
+        The axis to cut across first, instead of the principal one.
+
+    Returns
+    -------
+    first, second : arrays of intp
+        The members of the clusters, in the order given; neither is empty.
+    """
+    cdef Py_ssize_t n = members.shape[0], d = means.shape[1], m = covs.shape[0], size = covs.shape[1]
+    cdef Py_ssize_t a, i, j, c, n_first = 0, n_next = 0, iteration
+    cdef bint full = size != d, same
+    cdef const double* cov = &covs[0, 0] if m else NULL
+    if n == 2:
+        return np.asarray(members[:1]), np.asarray(members[1:])
+    cdef double[::1] axis = np.empty(d), work = np.empty(work_size(d)), delta = np.empty(d)
+    cdef double[::1] u = np.empty(d)
+    cdef double[:, ::1] mean = np.empty((2, d)), precision = np.empty((2, size))
+    cdef double[2] trace, log_det, cost
+    cdef double count, best
+    cdef int[::1] iwork = np.empty(3 + 5 * d, dtype=np.intc)
+    cdef signed char[::1] labels = np.zeros(n, dtype=np.int8), proposal = np.zeros(n, dtype=np.int8)
+    sides_array, next_array = np.empty(n, dtype=np.intp), np.empty(n, dtype=np.intp)
+    cdef Py_ssize_t[::1] sides = sides_array, next_sides = next_array
+    if start is not None:
+        axis[:] = start
+    with nogil:
+        match_moments(d, full, n, &members[0], &weights[0], &means[0, 0], cov, m,
+                      &count, &mean[0, 0], &precision[0, 0], &delta[0])
+        if start is None:
+            principal_axis(d, full, &precision[0, 0], &axis[0], &work[0], &iwork[0])
+        for a in range(n):
+            for j in range(d):
+                delta[j] = means[members[a], j] - mean[0, j]
+            labels[a] = dot(d, &delta[0], &axis[0]) > 0.0
+        if not partition(n, &members[0], &labels[0], &sides[0], &n_first):
+            # Equal means: the first component alone, the others follow by KL.
+            for a in range(n):
+                labels[a] = a > 0
+            partition(n, &members[0], &labels[0], &sides[0], &n_first)
+        # The cost falls with each round, so only rounding could keep two assignments alternating.
+        for iteration in range(100):
+            for c in range(2):
+                match_moments(
+                    d, full, n_first if c == 0 else n - n_first,
+                    &sides[0 if c == 0 else n_first], &weights[0], &means[0, 0], cov, m,
+                    &count, &mean[c, 0], &precision[c, 0], &delta[0],
+                )
+                invert_smoothed(d, full, &precision[c, 0], &log_det[c], &work[0], &iwork[0])
+                trace[c] = 0.0
+                for j in range(d):
+                    trace[c] += precision[c, j * d + j if full else j]
+            same = True
+            for a in range(n):
+                i = members[a]
+                for c in range(2):
+                    for j in range(d):
+                        delta[j] = means[i, j] - mean[c, j]
+                    if full:
+                        symmetric_times(d, &precision[c, 0], &delta[0], &u[0])
+                    else:
+                        for j in range(d):
+                            u[j] = precision[c, j] * delta[j]
+                    cost[c] = log_det[c] + trace[c] + dot(d, &delta[0], &u[0])
+                    if i < m:
+                        cost[c] += dot(size, &precision[c, 0], &covs[i, 0])
+                proposal[a] = cost[1] < cost[0]
+                same = same and proposal[a] == labels[a]
+            if same or not partition(n, &members[0], &proposal[0], &next_sides[0], &n_next):
+                break
+            labels[:] = proposal
+            sides[:] = next_sides
+            n_first = n_next
+    return sides_array[:n_first].copy(), sides_array[n_first:].copy()
+
+
+cdef void invert_smoothed(
+    Py_ssize_t d, bint full, double* cov, double* log_det, double* work, int* iwork
+) noexcept nogil:
+    # cov := (cov + I)^-1
+    cdef Py_ssize_t i
+    cdef int n = <int>d
+    cdef char no = b"N"
+    cdef double one = 1.0, zero = 0.0
+    cdef double* copy = work
+    cdef double* inv_root = work + d * d
+    cdef double* root = work + 2 * d * d
+    if full:
+        for i in range(d * d):
+            copy[i] = cov[i]
+        for i in range(d):
+            cov[i * d + i] += 1.0
+        if invert(d, cov, log_det) == 0:
+            return
+        # Rounding of a huge covariance has made it indefinite: the eigenvalues mend that.
+        log_det[0] = factorize(d, full, copy, inv_root, root, work + 3 * d * d, iwork)
+        dgemm(&no, &no, &n, &n, &n, &one, inv_root, &n, inv_root, &n, &zero, cov, &n)
+    else:
+        log_det[0] = factorize(d, full, cov, inv_root, root, NULL, NULL)
+        for i in range(d):
+            cov[i] = inv_root[i] * inv_root[i]

@@ -1,0 +1,335 @@
+"""The unscented Hellinger distance (paper, Sections 2.4 and 2.5), in kernel coordinates.
+
+Components carry the KDE's covariances: the first m have symmetric roots and inverse roots of
+S_i + I, the others are Diracs, N(mu_i, I). Constant factors of (2 pi)^(-d/2) are left out, as
+only ratios of densities matter.
+"""
+
+import numpy as np
+
+from libc.math cimport exp, expm1, fabs, fmax, log, sqrt
+from scipy.linalg.cython_blas cimport dgemm
+from skokde._engine._gaussian cimport dot, factorize, match_moments, symmetric_times, work_size
+
+
+cdef struct Sigma:
+    # The sigma points: radius^2 = d + kappa; points 2j and 2j + 1 are mu +- radius * column j of
+    # the symmetric root, and the last is mu, if kappa > 0. An odd point's weight is an even one's.
+    Py_ssize_t n_points
+    double radius2
+    double weight
+    double centre_weight
+
+
+cdef Sigma sigma_points(Py_ssize_t d) noexcept nogil:
+    cdef Sigma sigma
+    cdef Py_ssize_t kappa = 3 - d if d < 3 else 0
+    sigma.n_points = 2 * d + (1 if kappa > 0 else 0)
+    sigma.radius2 = d + kappa
+    sigma.weight = 0.5 / sigma.radius2
+    sigma.centre_weight = kappa / sigma.radius2
+    return sigma
+
+
+cdef inline double own_log_density(Sigma sigma, Py_ssize_t s, Py_ssize_t d, double log_det) noexcept nogil:
+    return -0.5 * (log_det + (sigma.radius2 if s < 2 * d else 0.0))
+
+
+cdef inline double sigma_weight(Sigma sigma, Py_ssize_t s, Py_ssize_t d) noexcept nogil:
+    return sigma.weight if s < 2 * d else sigma.centre_weight
+
+
+cdef inline double divergence(double t) noexcept nogil:
+    # (sqrt(p) - sqrt(q))^2 / (p + q) = 1 - sech(t / 2), t = log(p / q)
+    cdef double e = expm1(-0.5 * fabs(t)), a = e + 1.0
+    return e * e / (1.0 + a * a)
+
+
+cdef void log_densities(
+    Py_ssize_t d, bint full, Sigma sigma, const double* mean, const double* root,
+    const double* other_mean, const double* other_inv_root, double other_log_det,
+    double* out, double* work,
+) noexcept nogil:
+    # Log-densities of the other component at the sigma points of one; NULL roots are Diracs'.
+    # |y +- r b_j|^2 with y the whitened difference of the means, b_j the whitened columns.
+    cdef Py_ssize_t j, l
+    cdef int n = <int>d
+    cdef char no = b"N"
+    cdef double one = 1.0, zero = 0.0, yy, yb, bb
+    cdef double r2 = sigma.radius2, r = sqrt(sigma.radius2)
+    cdef double* delta = work
+    cdef double* y = work + d
+    cdef double* v = work + 2 * d
+    cdef double* by = work + 3 * d
+    cdef double* b = work + 4 * d
+    for j in range(d):
+        delta[j] = mean[j] - other_mean[j]
+    if other_inv_root == NULL:
+        for j in range(d):
+            y[j] = delta[j]
+    elif full:
+        symmetric_times(d, other_inv_root, delta, y)
+    else:
+        for j in range(d):
+            y[j] = other_inv_root[j] * delta[j]
+    yy = dot(d, y, y)
+    if full:
+        if other_inv_root == NULL:
+            v = y
+        else:
+            symmetric_times(d, other_inv_root, y, v)
+        if root == NULL:
+            by = v
+        else:
+            symmetric_times(d, root, v, by)
+            if other_inv_root != NULL:
+                dgemm(&no, &no, &n, &n, &n, &one, <double*>other_inv_root, &n, <double*>root, &n,
+                      &zero, b, &n)
+    for j in range(d):
+        if full:
+            if other_inv_root == NULL:
+                bb = 1.0 if root == NULL else dot(d, root + j * d, root + j * d)
+            elif root == NULL:
+                bb = dot(d, other_inv_root + j * d, other_inv_root + j * d)
+            else:
+                bb = dot(d, b + j * d, b + j * d)
+            yb = by[j]
+        else:
+            yb = (1.0 if other_inv_root == NULL else other_inv_root[j]) * (1.0 if root == NULL else root[j])
+            bb = yb * yb
+            yb = yb * y[j]
+        bb = yy + r2 * bb
+        yb = 2.0 * r * yb
+        out[2 * j] = -0.5 * (other_log_det + fmax(bb + yb, 0.0))
+        out[2 * j + 1] = -0.5 * (other_log_det + fmax(bb - yb, 0.0))
+    if sigma.centre_weight > 0.0:
+        out[2 * d] = -0.5 * (other_log_det + yy)
+
+
+def density_ratios(
+    const double[:, ::1] means,
+    const double[:, ::1] inv_roots,
+    const double[:, ::1] roots,
+    const double[::1] log_dets,
+):
+    """Densities of all components at all components' sigma points, over the component's own.
+
+    Every level of the hierarchy needs them, so they are computed once a compression. The ratio
+    to a component's own density there neither underflows in a sub-mixture that the component is
+    part of, nor matters beyond e^600.
+
+    Returns
+    -------
+    (k, n_points, k) array
+        Entry (i, s, j): p_j / p_i at sigma point s of component i.
+    """
+    cdef Py_ssize_t k = means.shape[0], d = means.shape[1], m = inv_roots.shape[0]
+    cdef Py_ssize_t i, j, s
+    cdef bint full = inv_roots.shape[1] != d
+    cdef Sigma sigma = sigma_points(d)
+    cdef double own
+    cdef double[::1] work = np.empty(work_size(d)), column = np.empty(sigma.n_points)
+    out = np.empty((k, sigma.n_points, k))
+    cdef double[:, :, ::1] ratios = out
+    with nogil:
+        for i in range(k):
+            for j in range(k):
+                log_densities(
+                    d, full, sigma, &means[i, 0], &roots[i, 0] if i < m else NULL,
+                    &means[j, 0], &inv_roots[j, 0] if j < m else NULL,
+                    log_dets[j] if j < m else 0.0, &column[0], &work[0],
+                )
+                for s in range(sigma.n_points):
+                    own = own_log_density(sigma, s, d, log_dets[i] if i < m else 0.0)
+                    own = column[s] - own
+                    ratios[i, s, j] = 0.0 if own < -700.0 else exp(own if own < 600.0 else 600.0)
+    return out
+
+
+def local_error(
+    const Py_ssize_t[::1] members,
+    const double[::1] weights,
+    const double[:, ::1] means,
+    const double[:, ::1] covs,
+    const double[:, ::1] inv_roots,
+    const double[:, ::1] roots,
+    const double[::1] log_dets,
+    const double[:, :, ::1] ratios,
+):
+    """Hellinger distance of a sub-mixture and its single Gaussian, times the root of its mass.
+
+    Parameters
+    ----------
+    members : (n,) array of intp
+    weights : (k,) array, sum one over the whole mixture
+    means : (k, d) array
+    covs, inv_roots, roots : (m, d * d) or (m, d) arrays
+    log_dets : (m,) array
+    ratios : (k, n_points, k) array
+        From `density_ratios`.
+
+    Returns
+    -------
+    float
+    """
+    cdef Py_ssize_t n = members.shape[0], d = means.shape[1], m = covs.shape[0], size = covs.shape[1]
+    cdef Py_ssize_t a, b, i, s
+    cdef bint full = size != d
+    cdef Sigma sigma = sigma_points(d)
+    cdef Py_ssize_t n_points = sigma.n_points
+    cdef double mass, log_det, total = 0.0, inside, own, p, peak
+    if n == 1:
+        return 0.0
+    cdef double[::1] share = np.empty(n), column = np.empty(n_points), delta = np.empty(d)
+    cdef double[::1] mean = np.empty(d), work = np.empty(work_size(d))
+    cdef double[:, ::1] square = np.empty((3, size)), table = np.empty((n, n_points))
+    cdef int[::1] iwork = np.empty(3 + 5 * d, dtype=np.intc)
+    cdef const double* row
+    with nogil:
+        match_moments(
+            d, full, n, &members[0], &weights[0], &means[0, 0], &covs[0, 0] if m else NULL, m,
+            &mass, &mean[0], &square[0, 0], &delta[0],
+        )
+        log_det = factorize(
+            d, full, &square[0, 0], &square[1, 0], &square[2, 0], &work[0], &iwork[0]
+        )
+        for a in range(n):
+            share[a] = weights[members[a]] / mass
+        for a in range(n):
+            i = members[a]
+            log_densities(
+                d, full, sigma, &means[i, 0], &roots[i, 0] if i < m else NULL,
+                &mean[0], &square[1, 0], log_det, &column[0], &work[0],
+            )
+            inside = 0.0
+            for s in range(n_points):
+                row = &ratios[i, s, 0]
+                p = 0.0
+                for b in range(n):
+                    p += share[b] * row[members[b]]
+                own = own_log_density(sigma, s, d, log_dets[i] if i < m else 0.0)
+                inside += sigma_weight(sigma, s, d) * divergence(column[s] - own - log(p))
+            total += share[a] * inside
+            log_densities(
+                d, full, sigma, &mean[0], &square[2, 0], &means[i, 0],
+                &inv_roots[i, 0] if i < m else NULL, log_dets[i] if i < m else 0.0,
+                &table[a, 0], &work[0],
+            )
+        for s in range(n_points):
+            peak = table[0, s]
+            for a in range(1, n):
+                peak = fmax(peak, table[a, s])
+            p = 0.0
+            for a in range(n):
+                p += share[a] * exp(table[a, s] - peak)
+            own = own_log_density(sigma, s, d, log_det)
+            total += sigma_weight(sigma, s, d) * divergence(own - peak - log(p))
+    return sqrt(0.5 * mass * total)
+
+
+cdef double log_sum(Py_ssize_t n, const double* weights, const double* logs, Py_ssize_t stride) noexcept nogil:
+    # log sum_i w_i exp(logs_i), a zero weight skipped
+    cdef Py_ssize_t i
+    cdef double peak = -1e308, total = 0.0
+    for i in range(n):
+        if weights[i] > 0.0:
+            peak = fmax(peak, logs[i * stride])
+    for i in range(n):
+        if weights[i] > 0.0:
+            total += weights[i] * exp(logs[i * stride] - peak)
+    return peak + log(total)
+
+
+cdef double expected_divergence(
+    Py_ssize_t d, bint full, Sigma sigma,
+    Py_ssize_t n, const double* weights, const double* means, const double* inv_roots,
+    const double* roots, const double* log_dets,
+    Py_ssize_t other_n, const double* other_weights, const double* other_means,
+    const double* other_inv_roots, const double* other_log_dets, double* table, double* work,
+) noexcept nogil:
+    # The expectation of 1 - sech(t / 2) under the first mixture, by its sigma points.
+    cdef Py_ssize_t i, j, s, size = d * d if full else d, n_points = sigma.n_points
+    cdef double total = 0.0, inside, t
+    for i in range(n):
+        if weights[i] <= 0.0:
+            continue
+        for j in range(n):
+            log_densities(d, full, sigma, means + i * d, roots + i * size, means + j * d,
+                          inv_roots + j * size, log_dets[j], table + j * n_points, work)
+        for j in range(other_n):
+            log_densities(d, full, sigma, means + i * d, roots + i * size, other_means + j * d,
+                          other_inv_roots + j * size, other_log_dets[j],
+                          table + (n + j) * n_points, work)
+        inside = 0.0
+        for s in range(n_points):
+            t = log_sum(n, weights, table + s, n_points)
+            t -= log_sum(other_n, other_weights, table + n * n_points + s, n_points)
+            inside += sigma_weight(sigma, s, d) * divergence(t)
+        total += weights[i] * inside
+    return total
+
+
+def hellinger(
+    const double[::1] weights1,
+    const double[:, ::1] means1,
+    const double[:, ::1] covs1,
+    const double[::1] weights2,
+    const double[:, ::1] means2,
+    const double[:, ::1] covs2,
+):
+    """Unscented Hellinger distance of two mixtures, each smoothed by H = I (Eqs. 10 to 13).
+
+    Parameters
+    ----------
+    weights1, weights2 : (k1,) and (k2,) arrays, each of sum one
+    means1, means2 : (k1, d) and (k2, d) arrays
+    covs1, covs2 : (k1, d * d) and (k2, d * d), or (k1, d) and (k2, d) arrays
+        Of all components, zero for Diracs.
+
+    Returns
+    -------
+    float
+        From 0 to 1.
+    """
+    cdef Py_ssize_t n1 = weights1.shape[0], n2 = weights2.shape[0], d = means1.shape[1]
+    cdef Py_ssize_t i, size = covs1.shape[1], n = n1 + n2
+    cdef bint full = size != d
+    cdef Sigma sigma = sigma_points(d)
+    cdef double total
+    cdef double[:, ::1] inv_roots = np.empty((n, size)), roots = np.empty((n, size))
+    cdef double[::1] log_dets = np.empty(n), work = np.empty(work_size(d))
+    cdef double[:, ::1] table = np.empty((n, sigma.n_points))
+    cdef int[::1] iwork = np.empty(3 + 5 * d, dtype=np.intc)
+    with nogil:
+        for i in range(n):
+            log_dets[i] = factorize(
+                d, full, &covs1[i, 0] if i < n1 else &covs2[i - n1, 0],
+                &inv_roots[i, 0], &roots[i, 0], &work[0], &iwork[0],
+            )
+        total = expected_divergence(
+            d, full, sigma, n1, &weights1[0], &means1[0, 0], &inv_roots[0, 0], &roots[0, 0],
+            &log_dets[0], n2, &weights2[0], &means2[0, 0], &inv_roots[n1, 0], &log_dets[n1],
+            &table[0, 0], &work[0],
+        )
+        total += expected_divergence(
+            d, full, sigma, n2, &weights2[0], &means2[0, 0], &inv_roots[n1, 0], &roots[n1, 0],
+            &log_dets[n1], n1, &weights1[0], &means1[0, 0], &inv_roots[0, 0], &log_dets[0],
+            &table[0, 0], &work[0],
+        )
+    return sqrt(0.5 * total)
+
+
+def factorize_all(const double[:, ::1] covs, Py_ssize_t d):
+    """Symmetric inverse roots and roots of all cov + I, and their log-determinants."""
+    cdef Py_ssize_t i, m = covs.shape[0], size = covs.shape[1]
+    cdef bint full = size != d
+    inv_roots, roots, log_dets = np.empty((m, size)), np.empty((m, size)), np.empty(m)
+    cdef double[:, ::1] inv = inv_roots, root = roots
+    cdef double[::1] log_det = log_dets, work = np.empty(work_size(d))
+    cdef int[::1] iwork = np.empty(3 + 5 * d, dtype=np.intc)
+    with nogil:
+        for i in range(m):
+            log_det[i] = factorize(
+                d, full, &covs[i, 0], &inv[i, 0], &root[i, 0], &work[0], &iwork[0]
+            )
+    return inv_roots, roots, log_dets

@@ -1,0 +1,111 @@
+"""The bandwidth H = beta^2 F (paper, Section 2.2), in whitened space, where F = I."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from skokde._engine._goldberger import principal_axes
+from skokde._engine._roughness import roughness
+from skokde._engine.covariance import Structure
+from skokde._engine.mixture import Mixture, total_moments
+from skokde._engine.whitening import Frame, Whitening, frame_of_covariance, whiten
+
+RULES = ("okde", "plugin", "silverman", "scott")
+
+# Below this, beta is taken for zero (paper, Section 3.4).
+SMALLEST_SCALE = 1e-9
+
+
+class Kernel(NamedTuple):
+    """Kernel coordinates: the frame in which the bandwidth H is the identity.
+
+    Attributes
+    ----------
+    frame : Frame
+    axis : (d,) array or None
+        Where to cut the whole mixture first. In whitened space its principal axis is rounding
+        noise, and the correlation matrix' is taken.
+    """
+
+    frame: Frame
+    axis: np.ndarray | None
+
+
+def normal_reference(d: int, count: float) -> float:
+    """Scale of the best bandwidth for a Gaussian (Silverman), as in the paper's Eq. 6."""
+    return float((4.0 / ((d + 2) * count)) ** (1.0 / (d + 4)))
+
+
+def optimal_scale(mixture: Mixture, whitening: Whitening, *, printed: bool) -> float:
+    """The plug-in scale beta_opt (paper, Eqs. 4 to 6).
+
+    It is that of the subspace in which the mixture varies: the roughness of what has no density
+    in a direction is infinite there.
+
+    Returns
+    -------
+    float
+        One, so that H has the covariance of the whole model, where there is no positive finite
+        scale (Section 3.4).
+    """
+    frame, rank = whitening.frame, whitening.rank
+    if rank == 0:
+        return 1.0
+    pilot = normal_reference(rank, whitening.count) ** 2
+    functional = roughness(
+        mixture.counts / mixture.counts.sum(),
+        frame.points(mixture.means),
+        frame.covariances(mixture.covariances),
+        pilot,
+        rank,
+        printed,
+    )
+    if not functional > 0.0:
+        return 1.0
+    log_scale = np.log(rank * whitening.count * functional) + 0.5 * rank * np.log(2.0 / pilot)
+    scale = float(np.exp(-log_scale / (rank + 4)))
+    return scale if SMALLEST_SCALE < scale < np.inf else 1.0
+
+
+def bandwidth_scale(mixture: Mixture, whitening: Whitening, bandwidth: str | float) -> float:
+    """The scale beta, in whitened space, by the rule that `bandwidth` names."""
+    d, count = mixture.n_features, whitening.count
+    if bandwidth in ("okde", "plugin"):
+        return optimal_scale(mixture, whitening, printed=bandwidth == "okde")
+    if bandwidth == "silverman":
+        return normal_reference(d, count)
+    if bandwidth == "scott":
+        return float(count ** (-1.0 / (d + 4)))
+    return float(bandwidth) * normal_reference(d, count)
+
+
+def kernel_coordinates(
+    mixture: Mixture,
+    structure: Structure,
+    bandwidth: str | float | np.ndarray,
+    whole_spread: np.ndarray | None = None,
+) -> Kernel:
+    """The kernel coordinates of a mixture, a pure function of it.
+
+    Parameters
+    ----------
+    mixture : Mixture, not empty
+    structure : Structure
+    bandwidth : str, float or array
+        A rule, a multiple of the normal-reference scale, or H itself in data units: an array of
+        the structure's shape, positive definite.
+    whole_spread : (d,) array or None
+        See `whiten`.
+    """
+    if isinstance(bandwidth, np.ndarray):
+        spread = np.sqrt(structure.variances(bandwidth))
+        correlation = structure.rescale(bandwidth, 1.0 / spread)
+        _, mean, _ = total_moments(mixture)
+        frame, _ = frame_of_covariance(mean, spread, correlation, structure)
+        return Kernel(frame, None)
+    whitening = whiten(mixture, structure, whole_spread)
+    scale = bandwidth_scale(mixture, whitening, bandwidth)
+    axis = principal_axes(whitening.correlation.reshape(1, -1), mixture.n_features)[0]
+    return Kernel(whitening.frame.divided(scale), axis)

@@ -1,0 +1,165 @@
+"""Hierarchical compression (paper, Sections 2.3 and 2.6)."""
+
+from __future__ import annotations
+
+import heapq
+from itertools import count
+
+import numpy as np
+
+from skokde._engine.bandwidth import Kernel
+from skokde._engine.goldberger import two_means
+from skokde._engine.hellinger import LocalError
+from skokde._engine.kde import Components, components_in
+from skokde._engine.mixture import Mixture, match_moments
+from skokde._engine.whitening import Frame
+
+# Detailed models are clustered under a bandwidth of H / 8.
+DETAIL_BANDWIDTH = 1.0 / 8.0
+
+TINY = np.finfo(float).tiny
+
+
+def cluster(
+    components: Components, threshold: float, axis: np.ndarray | None, max_clusters: int | None
+) -> list[np.ndarray]:
+    """Clusters whose components can be approximated by one Gaussian each.
+
+    From one cluster of everything, the one with the largest local error is split in two until
+    that error is at most the threshold; the leaves of a lower threshold refine those of a
+    higher one.
+
+    Parameters
+    ----------
+    components : Components
+    threshold : float
+        D_th. Zero keeps all components apart.
+    axis : (d,) array or None
+        See `Kernel`.
+    max_clusters : int or None
+        Stop there, whatever the error.
+
+    Returns
+    -------
+    list of arrays of component numbers
+    """
+    k = len(components.weights)
+    everything = np.arange(k)
+    if threshold == 0.0 and (max_clusters is None or k <= max_clusters):
+        return [everything[i : i + 1] for i in range(k)]
+    local_error = LocalError(components)
+    age = count()
+
+    def leaf(members: np.ndarray) -> tuple[float, int, np.ndarray]:
+        # Distinct components are never free of error, though rounding may say so.
+        error = max(local_error(members), TINY) if len(members) > 1 else 0.0
+        return -error, next(age), members
+
+    leaves = [leaf(everything)]
+    while -leaves[0][0] > threshold and (max_clusters is None or len(leaves) < max_clusters):
+        members = leaves[0][2]
+        first, second = two_means(components, members, axis if len(members) == k else None)
+        heapq.heapreplace(leaves, leaf(first))
+        heapq.heappush(leaves, leaf(second))
+    return [members for _, _, members in leaves]
+
+
+def merge(mixture: Mixture, clusters: list[np.ndarray], frame: Frame) -> Mixture:
+    """Replace each cluster of more than one component by its moment-matched Gaussian.
+
+    Parameters
+    ----------
+    mixture : Mixture
+    clusters : list of arrays of component numbers, each number in one of them
+    frame : Frame
+        Kernel coordinates, for the clustering of the detailed models.
+    """
+    clusters = [np.sort(members) for members in clusters if len(members) > 1]
+    if not clusters:
+        return mixture
+    clusters.sort(key=lambda members: members[0])
+    m, d = mixture.n_compounds, mixture.n_features
+    kept = np.ones(mixture.n_components, dtype=bool)
+    kept[np.concatenate(clusters)] = False
+    counts, means, covariances = match_moments(*mixture[:3], clusters)
+    detail_weights, detail_means, detail_covariances = merge_details(mixture, clusters, frame)
+    # A cluster of equal samples is a Dirac again.
+    compound = covariances.reshape(len(clusters), -1).any(axis=1)
+    return Mixture(
+        np.concatenate(
+            [mixture.counts[:m][kept[:m]], counts[compound],
+             mixture.counts[m:][kept[m:]], counts[~compound]]
+        ),
+        np.concatenate(
+            [mixture.means[:m][kept[:m]], means[compound],
+             mixture.means[m:][kept[m:]], means[~compound]]
+        ),
+        np.concatenate([mixture.covariances[kept[:m]], covariances[compound]]),
+        np.concatenate([mixture.detail_weights[kept[:m]], detail_weights[compound]]),
+        np.concatenate([mixture.detail_means[kept[:m]], detail_means[compound]]),
+        np.concatenate([mixture.detail_covariances[kept[:m]], detail_covariances[compound]]),
+    )
+
+
+def merge_details(
+    mixture: Mixture, clusters: list[np.ndarray], frame: Frame
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Detailed models of merged clusters, two components each.
+
+    The extended mixture of a cluster holds its components' detailed models (paper, Eq. 17); it is
+    split by Goldberger's two-means, and each side is moment-matched.
+
+    Returns
+    -------
+    weights : (n, 2) array
+    means : (n, 2, d) array
+    covariances : (n, 2, d, d) or (n, 2, d) array
+    """
+    m, d = mixture.n_compounds, mixture.n_features
+    shape = mixture.covariances.shape[1:]
+    # Component i has the extended components 2 i and 2 i + 1, a Dirac the one m + i.
+    extended = (
+        np.concatenate(
+            [(mixture.counts[:m, None] * mixture.detail_weights).ravel(), mixture.counts[m:]]
+        ),
+        np.concatenate([mixture.detail_means.reshape(2 * m, d), mixture.means[m:]]),
+        mixture.detail_covariances.reshape(2 * m, *shape),
+    )
+    components = components_in(frame.divided(np.sqrt(DETAIL_BANDWIDTH)), *extended)
+    sides: list[np.ndarray] = []
+    for members in clusters:
+        compounds, diracs = members[members < m], members[members >= m]
+        inner = np.concatenate([2 * compounds, 2 * compounds + 1, m + diracs])
+        sides += two_means(components, inner)
+    counts, means, covariances = match_moments(*extended, sides)
+    counts = counts.reshape(-1, 2)
+    return (
+        counts / counts.sum(axis=1, keepdims=True),
+        means.reshape(-1, 2, d),
+        covariances.reshape(-1, 2, *shape),
+    )
+
+
+def compress(
+    mixture: Mixture, kernel: Kernel, threshold: float, max_components: int | None
+) -> Mixture:
+    """Approximate a sample model by one with fewer components.
+
+    Parameters
+    ----------
+    mixture : Mixture
+    kernel : Kernel
+        Kernel coordinates of this mixture, or of one with the same whole.
+    threshold : float
+        D_th, the largest local error of a cluster.
+    max_components : int or None
+        No more components than this are left.
+
+    Returns
+    -------
+    Mixture
+        Of the same count, mean and covariance.
+    """
+    components = components_in(kernel.frame, *mixture[:3])
+    clusters = cluster(components, threshold, kernel.axis, max_components)
+    return merge(mixture, clusters, kernel.frame)

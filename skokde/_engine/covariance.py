@@ -1,0 +1,124 @@
+"""Covariance structures: what differs between full and diagonal, and nothing else.
+
+A structure knows the shape of its covariances and how they behave under a linear map of the
+coordinates. The map of a structure is one of its own matrices: a symmetric (d, d) matrix for full
+covariances, a (d,) vector of factors for diagonal ones.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+# Section 3.1 of the paper: normalised eigenvalues below the first are replaced by the second
+# times the average of the others.
+EIGENVALUE_FLOOR = 1e-9
+EIGENVALUE_SHARE = 0.01
+
+
+def correct_eigenvalues(eigenvalues: np.ndarray) -> tuple[np.ndarray, int]:
+    """Replace eigenvalues that are too small (paper, Eqs. 14 to 16).
+
+    Parameters
+    ----------
+    eigenvalues : (d,) array, at least one positive
+
+    Returns
+    -------
+    corrected : (d,) array, positive
+    rank : int
+        How many were left as they were.
+    """
+    valid = eigenvalues >= EIGENVALUE_FLOOR * eigenvalues.max()
+    substitute = EIGENVALUE_SHARE * eigenvalues[valid].mean()
+    return np.where(valid, eigenvalues, substitute), int(valid.sum())
+
+
+class FullCovariance:
+    """Full covariances, (d, d) each."""
+
+    name = "full"
+
+    def shape(self, d: int) -> tuple[int, ...]:
+        return (d, d)
+
+    def variances(self, covariances: np.ndarray) -> np.ndarray:
+        return np.diagonal(covariances, axis1=-2, axis2=-1)
+
+    def rescale(self, covariances: np.ndarray, factors: np.ndarray) -> np.ndarray:
+        """Covariances after each coordinate is multiplied by its factor."""
+        return covariances * factors[:, None] * factors
+
+    def map_vectors(self, vectors: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+        return vectors @ matrix
+
+    def map_covariances(self, covariances: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+        return matrix @ covariances @ matrix
+
+    def outer(self, vectors: np.ndarray) -> np.ndarray:
+        return vectors[..., :, None] * vectors[..., None, :]
+
+    def square(self, matrix: np.ndarray) -> np.ndarray:
+        """The covariance that the inverse of the map ``matrix^-1`` gives the identity."""
+        return matrix @ matrix
+
+    def roots(self, correlation: np.ndarray) -> tuple[np.ndarray, np.ndarray, float, int]:
+        """Symmetric root and inverse root of an eigenvalue-corrected correlation matrix.
+
+        Returns
+        -------
+        root, inv_root : (d, d) arrays
+        log_det : float
+            Log-determinant of the corrected matrix.
+        rank : int
+            Number of eigenvalues that needed no correction.
+        """
+        eigenvalues, vectors = np.linalg.eigh(correlation)
+        eigenvalues, rank = correct_eigenvalues(eigenvalues)
+        scale = np.sqrt(eigenvalues)
+        root = (vectors * scale) @ vectors.T
+        inv_root = (vectors / scale) @ vectors.T
+        return root, inv_root, float(np.log(eigenvalues).sum()), rank
+
+    def to_matrix(self, variances: np.ndarray) -> np.ndarray:
+        """The covariance with these variances and no correlation."""
+        return np.diag(variances)
+
+
+class DiagonalCovariance:
+    """Diagonal covariances, (d,) each (paper, Section 4)."""
+
+    name = "diag"
+
+    def shape(self, d: int) -> tuple[int, ...]:
+        return (d,)
+
+    def variances(self, covariances: np.ndarray) -> np.ndarray:
+        return covariances
+
+    def rescale(self, covariances: np.ndarray, factors: np.ndarray) -> np.ndarray:
+        return covariances * factors * factors
+
+    def map_vectors(self, vectors: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+        return vectors * matrix
+
+    def map_covariances(self, covariances: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+        return covariances * matrix * matrix
+
+    def outer(self, vectors: np.ndarray) -> np.ndarray:
+        return vectors * vectors
+
+    def square(self, matrix: np.ndarray) -> np.ndarray:
+        return matrix * matrix
+
+    def roots(self, correlation: np.ndarray) -> tuple[np.ndarray, np.ndarray, float, int]:
+        # Standardised variances are one, all of them.
+        ones = np.ones_like(correlation)
+        return ones, ones, 0.0, correlation.shape[0]
+
+    def to_matrix(self, variances: np.ndarray) -> np.ndarray:
+        return variances
+
+
+Structure = FullCovariance | DiagonalCovariance
+
+STRUCTURES: dict[str, Structure] = {s.name: s for s in (FullCovariance(), DiagonalCovariance())}

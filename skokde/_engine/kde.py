@@ -1,0 +1,79 @@
+"""The kernel density estimate: the sample model convolved with H (paper, Eq. 3)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from skokde._engine._hellinger import factorize_all
+from skokde._engine._log_density import log_density
+from skokde._engine.mixture import Mixture
+from skokde._engine.whitening import Frame
+
+# Beyond this a square overflows; the density there is zero all the same.
+LARGEST_VALUE = 1e150
+
+
+class Components(NamedTuple):
+    """Components of a KDE in kernel coordinates, where each has the covariance S_i + I.
+
+    Attributes
+    ----------
+    weights : (k,) array, sum one
+    means : (k, d) array
+    covariances : (m, d * d) or (m, d) array
+        The S_i of the first m components, flattened; the others are Diracs.
+    inv_roots, roots : arrays like `covariances`
+        Symmetric (S_i + I)^(-1/2) and (S_i + I)^(1/2).
+    log_dets : (m,) array
+        log |S_i + I|; Section 3.2 of the paper.
+    """
+
+    weights: np.ndarray
+    means: np.ndarray
+    covariances: np.ndarray
+    inv_roots: np.ndarray
+    roots: np.ndarray
+    log_dets: np.ndarray
+
+
+def components_in(
+    frame: Frame, counts: np.ndarray, means: np.ndarray, covariances: np.ndarray
+) -> Components:
+    """Components of a mixture in kernel coordinates, factorised."""
+    flat = frame.covariances(covariances)
+    return Components(
+        counts / counts.sum(),
+        frame.points(means),
+        flat,
+        *factorize_all(flat, means.shape[1]),
+    )
+
+
+class KDE(NamedTuple):
+    """What scoring needs, made once after learning.
+
+    Attributes
+    ----------
+    frame : Frame
+        Kernel coordinates.
+    components : Components
+    """
+
+    frame: Frame
+    components: Components
+
+    @classmethod
+    def of(cls, mixture: Mixture, frame: Frame) -> KDE:
+        return cls(frame, components_in(frame, *mixture[:3]))
+
+    def log_density(self, X: np.ndarray) -> np.ndarray:
+        """Log-densities of rows in data units, in nats."""
+        components = self.components
+        with np.errstate(divide="ignore"):  # the logarithm of a weight that has underflowed
+            log_weights = np.log(components.weights)
+        points = self.frame.points(np.clip(X, -LARGEST_VALUE, LARGEST_VALUE))
+        return self.frame.log_det + log_density(
+            points, log_weights, components.means, components.inv_roots, components.log_dets
+        )

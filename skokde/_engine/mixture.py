@@ -1,0 +1,118 @@
+"""The sample model and its detailed models (paper, Section 2.1)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from skokde._engine._moments import match_group_moments
+from skokde._engine.covariance import Structure
+
+
+class Mixture(NamedTuple):
+    """The sample model p_s and the detailed model q_i of each of its components.
+
+    Components that came from merging, the compounds, stand first. The others are Diracs: distinct
+    samples, without covariance, each its own detailed model. All arrays are float64, in the units
+    of the data, and are never written to.
+
+    Attributes
+    ----------
+    counts : (k,) array
+        How many samples each component stands for; the weights are counts / counts.sum().
+    means : (k, d) array
+    covariances : (m, d, d) or (m, d) array
+        Of the m compounds; the bandwidth is not in them.
+    detail_weights : (m, 2) array
+        Weights of the two components of each compound's detailed model, of sum one.
+    detail_means : (m, 2, d) array
+    detail_covariances : (m, 2, d, d) or (m, 2, d) array
+        Zero for a component that is a single sample.
+    """
+
+    counts: np.ndarray
+    means: np.ndarray
+    covariances: np.ndarray
+    detail_weights: np.ndarray
+    detail_means: np.ndarray
+    detail_covariances: np.ndarray
+
+    @classmethod
+    def empty(cls, d: int, structure: Structure) -> Mixture:
+        shape = structure.shape(d)
+        return cls(
+            np.empty(0),
+            np.empty((0, d)),
+            np.empty((0, *shape)),
+            np.empty((0, 2)),
+            np.empty((0, 2, d)),
+            np.empty((0, 2, *shape)),
+        )
+
+    @property
+    def n_components(self) -> int:
+        return len(self.counts)
+
+    @property
+    def n_compounds(self) -> int:
+        return len(self.covariances)
+
+    @property
+    def n_features(self) -> int:
+        return self.means.shape[1]
+
+    def all_covariances(self) -> np.ndarray:
+        """Covariances of all components, zero for Diracs."""
+        out = np.zeros((self.n_components, *self.covariances.shape[1:]))
+        out[: self.n_compounds] = self.covariances
+        return out
+
+    def without_vanished(self) -> Mixture:
+        """Drop components whose count has underflowed, as far as sums of squares go."""
+        keep = self.counts > 1e-150 * self.counts.sum()
+        if keep.all():
+            return self
+        compounds = keep[: self.n_compounds]
+        return Mixture(
+            self.counts[keep], self.means[keep], *(array[compounds] for array in self[2:])
+        )
+
+
+def flatten(covariances: np.ndarray) -> np.ndarray:
+    """Covariances as the compiled functions take them: (n, d * d) or (n, d)."""
+    return covariances.reshape(len(covariances), int(np.prod(covariances.shape[1:])))
+
+
+def match_moments(
+    counts: np.ndarray, means: np.ndarray, covariances: np.ndarray, groups: list[np.ndarray]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Counts, means and covariances of groups of components (paper, Eq. 7).
+
+    Parameters
+    ----------
+    counts : (k,) array
+    means : (k, d) array
+    covariances : (m, d, d) or (m, d) array
+        Of the first m components; the others are Diracs.
+    groups : list of n arrays of component numbers, none empty
+        A group of one is returned as it is, to the last bit.
+
+    Returns
+    -------
+    counts : (n,) array
+    means : (n, d) array
+    covariances : (n, d, d) or (n, d) array
+    """
+    starts = np.zeros(len(groups) + 1, dtype=np.intp)
+    np.cumsum([len(group) for group in groups], out=starts[1:])
+    order = np.concatenate(groups) if groups else np.empty(0, dtype=np.intp)
+    out = match_group_moments(counts, means, flatten(covariances), order, starts)
+    return out[0], out[1], out[2].reshape(len(groups), *covariances.shape[1:])
+
+
+def total_moments(mixture: Mixture) -> tuple[float, np.ndarray, np.ndarray]:
+    """Count, mean and covariance of the whole sample model."""
+    everything = [np.arange(mixture.n_components)]
+    counts, means, covariances = match_moments(*mixture[:3], everything)
+    return float(counts[0]), means[0], covariances[0]

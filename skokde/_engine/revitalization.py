@@ -1,0 +1,56 @@
+"""Revitalization: undoing compressions that were too strong (paper, Section 2.7)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from skokde._engine.goldberger import principal_axis_split
+from skokde._engine.hellinger import detail_errors
+from skokde._engine.mixture import Mixture
+from skokde._engine.whitening import Frame
+
+
+def revitalize(mixture: Mixture, frame: Frame, threshold: float) -> Mixture:
+    """Replace components that err against their detailed models by the models' components.
+
+    Parameters
+    ----------
+    mixture : Mixture
+    frame : Frame
+        Kernel coordinates.
+    threshold : float
+        D_th, the largest local error that is left.
+
+    Returns
+    -------
+    Mixture
+        Of the same count, mean and covariance.
+    """
+    m = mixture.n_compounds
+    if m == 0:
+        return mixture
+    revived = detail_errors(mixture, frame) > threshold
+    if not revived.any():
+        return mixture
+    kept = ~revived
+    counts = (mixture.counts[:m, None] * mixture.detail_weights)[revived].ravel()
+    means = mixture.detail_means[revived].reshape(-1, mixture.n_features)
+    covariances = mixture.detail_covariances[revived]
+    covariances = covariances.reshape(-1, *covariances.shape[2:])
+    # The paper asks for a zero determinant, which clusters of few samples have as well.
+    single = ~covariances.reshape(len(counts), -1).any(axis=1)
+    weights, detail_means, detail_covariances = principal_axis_split(
+        means[~single], covariances[~single], frame
+    )
+    return Mixture(
+        np.concatenate(
+            [mixture.counts[:m][kept], counts[~single], counts[single], mixture.counts[m:]]
+        ),
+        np.concatenate(
+            [mixture.means[:m][kept], means[~single], means[single], mixture.means[m:]]
+        ),
+        np.concatenate([mixture.covariances[kept], covariances[~single]]),
+        np.concatenate([mixture.detail_weights[kept], weights]),
+        np.concatenate([mixture.detail_means[kept], detail_means]),
+        np.concatenate([mixture.detail_covariances[kept], detail_covariances]),
+    )

@@ -1,0 +1,171 @@
+"""Checks that both estimators make before they learn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_array
+
+from skokde._engine.bandwidth import RULES
+from skokde._engine.covariance import EIGENVALUE_FLOOR, STRUCTURES, Structure
+from skokde._engine.kde import LARGEST_VALUE
+from skokde._engine.learn import Settings
+
+TINY = np.finfo(float).tiny
+
+
+@contextmanager
+def unchanged_on_error(estimator: BaseEstimator) -> Iterator[None]:
+    """Put the estimator's attributes back as they were if the block raises."""
+    before = dict(vars(estimator))
+    try:
+        yield
+    except BaseException:
+        vars(estimator).clear()
+        vars(estimator).update(before)
+        raise
+
+
+def check_settings(estimator: Any, n_features: int) -> Settings:
+    """The engine's settings from an estimator's parameters.
+
+    Raises
+    ------
+    ValueError, TypeError
+        With the parameter's name and what it may be.
+    """
+    name = type(estimator).__name__
+    covariance_type = estimator.covariance_type
+    if not isinstance(covariance_type, str) or covariance_type not in STRUCTURES:
+        raise ValueError(
+            f"{name}: covariance_type must be one of {sorted(STRUCTURES)}, got {covariance_type!r}."
+        )
+    structure = STRUCTURES[covariance_type]
+    threshold = _real(estimator, "compression_threshold", "a number from 0 to 1")
+    if not 0.0 <= threshold <= 1.0:
+        raise ValueError(f"{name}: compression_threshold must be from 0 to 1, got {threshold!r}.")
+    forgetting = _real(estimator, "forgetting_factor", "a number above 0 and at most 1")
+    if not 0.0 < forgetting <= 1.0:
+        raise ValueError(
+            f"{name}: forgetting_factor must be above 0 and at most 1, got {forgetting!r}."
+        )
+    cap = estimator.max_components
+    if cap is not None:
+        if not isinstance(cap, Integral) or isinstance(cap, bool):
+            raise TypeError(f"{name}: max_components must be None or an integer, got {cap!r}.")
+        if cap < 2:
+            raise ValueError(f"{name}: max_components must be at least 2, got {cap!r}.")
+        cap = int(cap)
+    bandwidth = check_bandwidth(estimator, structure, n_features)
+    return Settings(structure, bandwidth, threshold, forgetting, cap)
+
+
+def _real(estimator: Any, parameter: str, expected: str) -> float:
+    value = getattr(estimator, parameter)
+    if not isinstance(value, Real) or isinstance(value, bool):
+        raise TypeError(
+            f"{type(estimator).__name__}: {parameter} must be {expected}, got {value!r}."
+        )
+    return float(value)
+
+
+def check_bandwidth(
+    estimator: Any, structure: Structure, n_features: int
+) -> str | float | np.ndarray:
+    """The `bandwidth` parameter, arrays in the structure's own shape."""
+    name, bandwidth = type(estimator).__name__, estimator.bandwidth
+    if isinstance(bandwidth, str):
+        if bandwidth not in RULES:
+            raise ValueError(
+                f"{name}: bandwidth must be one of {list(RULES)}, a positive number or an array, "
+                f"got {bandwidth!r}."
+            )
+        return bandwidth
+    if isinstance(bandwidth, Real) and not isinstance(bandwidth, bool):
+        if not 0.0 < bandwidth < np.inf:
+            raise ValueError(f"{name}: a bandwidth number must be positive, got {bandwidth!r}.")
+        return float(bandwidth)
+    if not isinstance(bandwidth, (np.ndarray, list, tuple)):
+        raise TypeError(
+            f"{name}: bandwidth must be a string, a positive number or an array, got {bandwidth!r}."
+        )
+    matrix = check_array(bandwidth, dtype=np.float64, ensure_2d=False, input_name="bandwidth")
+    d = n_features
+    if matrix.shape == (d,):
+        matrix = structure.to_matrix(matrix)
+    elif matrix.shape != (d, d):
+        raise ValueError(
+            f"{name}: a bandwidth array must have the shape ({d},), variances, or ({d}, {d}), "
+            f"a covariance, got {matrix.shape}."
+        )
+    if matrix.shape != structure.shape(d):
+        raise ValueError(
+            f"{name}: a bandwidth of shape ({d}, {d}) needs covariance_type='full'; give the "
+            f"{d} variances instead."
+        )
+    variances = structure.variances(matrix)
+    if not np.all(variances > 0.0):
+        raise ValueError(f"{name}: the variances in a bandwidth array must be positive.")
+    if matrix.ndim == 2:
+        correlation = structure.rescale(matrix, 1.0 / np.sqrt(variances))
+        if not np.allclose(correlation, correlation.T, rtol=0.0, atol=1e-10):
+            raise ValueError(f"{name}: a bandwidth matrix must be symmetric.")
+        eigenvalues = np.linalg.eigvalsh(correlation)
+        if eigenvalues[0] < EIGENVALUE_FLOOR * eigenvalues[-1]:
+            raise ValueError(
+                f"{name}: a bandwidth matrix must be positive definite; this one is singular or "
+                "nearly so. Add to its diagonal."
+            )
+    return matrix
+
+
+def check_values(X: np.ndarray) -> None:
+    """Refuse values whose squares overflow."""
+    if X.size and max(X.max(), -X.min()) > LARGEST_VALUE:
+        raise ValueError(
+            f"Values beyond {LARGEST_VALUE:g} can't be squared in double precision. "
+            "Rescale the feature."
+        )
+
+
+def check_weights(sample_weight: Any, n_samples: int) -> np.ndarray:
+    """Sample weights as a (n_samples,) array; subnormal ones are zero."""
+    if sample_weight is None:
+        return np.ones(n_samples)
+    if isinstance(sample_weight, Real):
+        sample_weight = np.full(n_samples, float(sample_weight))
+    weights = check_array(
+        sample_weight, dtype=np.float64, ensure_2d=False, input_name="sample_weight"
+    )
+    if weights.shape != (n_samples,):
+        raise ValueError(
+            f"sample_weight.shape == {weights.shape}, expected ({n_samples},), one for each row."
+        )
+    if np.any(weights < 0.0):
+        raise ValueError("Negative values in sample_weight: weights count rows, so they can't be.")
+    if np.any(weights > LARGEST_VALUE):
+        raise ValueError(f"Values beyond {LARGEST_VALUE:g} in sample_weight.")
+    return np.where(weights < TINY, 0.0, weights)
+
+
+class Snapshot:
+    """A value that is derived from fitted state, made when it is first asked for.
+
+    Estimators hold one that they replace when they learn, so that scoring writes nothing to the
+    estimator. It is not pickled.
+    """
+
+    def __init__(self) -> None:
+        self._held: tuple[Any, Any] | None = None
+
+    def get(self, key: Any, make: Any) -> Any:
+        held = self._held
+        if held is None or held[0] != key:
+            held = key, make()
+            self._held = held  # one assignment: threads may race, and make the same
+        return held[1]
