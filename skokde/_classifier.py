@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Self
 
 import numpy as np
@@ -14,7 +15,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from skokde._density import OnlineKDEDensity
 from skokde._engine._append import age_class_counts
-from skokde._engine.mixture import match_moments
+from skokde._engine.covariance import structure_of
+from skokde._engine.mixture import match_moments, total_moments
 from skokde._engine.whitening import feature_spread
 from skokde._validation import (
     Snapshot,
@@ -26,7 +28,74 @@ from skokde._validation import (
 
 
 class OnlineKDEClassifier(ClassifierMixin, BaseEstimator):
-    """Placeholder."""
+    """Bayes classifier of a stream, with an online kernel density estimate for each class.
+
+    The class of a row is the one with the largest prior times density
+    (Section 6 of [1]_).
+
+    Parameters
+    ----------
+    covariance_type : {"full", "diag"}, default="full"
+    compression_threshold : float, default=0.1
+    bandwidth : str, float or array-like, default="plugin"
+    forgetting_factor : float, default=1.0
+    max_components : int, default=None
+        These five are the densities', see :class:`OnlineKDEDensity`. ``max_components`` is for each
+        class.
+    priors : array-like of shape (n_classes,), default=None
+        Prior probabilities in the order of ``classes_``, of sum one. They are divided by their sum
+        over the classes of which a sample has been seen. None: proportional to ``class_count_``.
+    n_jobs : int, default=None
+        Threads, over classes; the result does not depend on it. None means 1, unless in a
+        :func:`joblib.parallel_config` context; -1 means all cores.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        The class labels, sorted.
+    class_count_ : ndarray of shape (n_classes,)
+        Weighted number of rows of each class. With forgetting, all counts age with every row of the
+        stream, so that a class that stops coming loses weight, while its density ages with its
+        own rows only.
+    class_prior_ : ndarray of shape (n_classes,)
+        What the densities are weighted with, of sum one.
+    estimators_ : list of OnlineKDEDensity
+        One for each class, in the order of ``classes_``; not fitted while its class has no sample.
+    n_features_in_ : int
+        Number of features seen.
+    feature_names_in_ : ndarray of shape (n_features,)
+        Names of the features, if all of them are strings.
+
+    See Also
+    --------
+    OnlineKDEDensity : The density of one class.
+    sklearn.naive_bayes.GaussianNB : One Gaussian for each class and feature.
+
+    Notes
+    -----
+    A feature that is constant within a class has no spread there: it is given the spread of the
+    whole data, here only, when the classifier is scored. So is every feature of a class with a
+    single sample.
+
+    References
+    ----------
+    .. [1] J. Ferreira, D. Martins de Matos, R. Ribeiro (2016). Fast and Extensible Online
+       Multivariate Kernel Density Estimation. arXiv:1606.02608.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.datasets import load_wine
+    >>> from skokde import OnlineKDEClassifier
+    >>> X, y = load_wine(return_X_y=True)
+    >>> order = np.random.default_rng(0).permutation(len(X))
+    >>> train, test = order[:120], order[120:]
+    >>> classifier = OnlineKDEClassifier()
+    >>> for i in train:
+    ...     classifier = classifier.partial_fit(X[[i]], y[[i]], classes=[0, 1, 2])
+    >>> round(classifier.score(X[test], y[test]), 2)
+    0.98
+    """
 
     def __init__(
         self,
@@ -48,14 +117,36 @@ class OnlineKDEClassifier(ClassifierMixin, BaseEstimator):
         self.n_jobs = n_jobs
 
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Forget what was learned and stream the rows of X in order.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+        y : array-like of shape (n_samples,)
+            Class labels, numbers or strings. Later calls of :meth:`partial_fit` may bring these
+            classes only.
+        sample_weight : array-like of shape (n_samples,), default=None
+            How often each row counts: a whole number is as many repetitions of the row, zero leaves
+            it out.
+
+        Returns
+        -------
+        self : OnlineKDEClassifier
+
+        Raises
+        ------
+        ValueError
+            For NaN, infinite or huge values, sparse input, continuous targets, negative or only
+            zero weights, or a parameter out of its range. The estimator is then as it was.
+        TypeError
+            For a parameter of the wrong type.
+        """
         with unchanged_on_error(self):
             X, y = validate_data(self, X, y, dtype=np.float64, order="C", reset=True)
             check_classification_targets(y)
-            weights = check_weights(sample_weight, len(X))
-            if not weights.any():
-                raise ValueError("All sample weights are zero: there is nothing to fit.")
+            weights = check_weights(sample_weight, len(X), some_positive=True)
             self._forget()
-            self._declare_classes(unique_labels(y))
+            self._set_classes(unique_labels(y), declared=True)
             self._learn(X, y, weights)
         return self
 
@@ -66,6 +157,36 @@ class OnlineKDEClassifier(ClassifierMixin, BaseEstimator):
         classes: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
     ) -> Self:
+        """Go on learning with the rows of X, in order.
+
+        The model depends on the stream alone, not on the calls it is cut into. Parameters that
+        were changed since the last call take effect, but for ``covariance_type``.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            One row or a million.
+        y : array-like of shape (n_samples,)
+            Class labels.
+        classes : array-like of shape (n_classes,), default=None
+            All labels that will ever come, in the first call; then other labels raise. Without it,
+            for streams that can't tell, ``classes_`` grows as labels come.
+        sample_weight : array-like of shape (n_samples,), default=None
+            As in :meth:`fit`; all may be zero here.
+
+        Returns
+        -------
+        self : OnlineKDEClassifier
+
+        Raises
+        ------
+        ValueError
+            As in :meth:`fit`, for labels that are not among the classes, other ``classes``, number
+            or names of features than before, and where ``covariance_type`` has been changed since
+            the model was fitted. The estimator is then as it was.
+        TypeError
+            For a parameter of the wrong type.
+        """
         with unchanged_on_error(self):
             first = not hasattr(self, "classes_")
             X, y = validate_data(self, X, y, dtype=np.float64, order="C", reset=first)
@@ -74,58 +195,153 @@ class OnlineKDEClassifier(ClassifierMixin, BaseEstimator):
             if classes is not None:
                 classes = unique_labels(classes)
                 if first:
-                    self._declare_classes(classes)
+                    self._set_classes(classes, declared=True)
                 elif not np.array_equal(classes, self.classes_):
                     raise ValueError(
-                        f"classes={classes!r} differs from classes={self.classes_!r} of the first "
-                        "call of partial_fit: leave it out, or give the same."
+                        f"classes={classes.tolist()} are not those of the first call of "
+                        f"partial_fit, {self.classes_.tolist()}: give the same, or leave them out."
                     )
             elif first:
-                self._declare_classes(unique_labels(y))
-                self._open = True
-            elif self._open:
-                self._admit_classes(unique_labels(y))
+                self._set_classes(unique_labels(y), declared=False)
+            elif not self._classes_declared:
+                self._set_classes(unique_labels(self.classes_, y), declared=False)
             self._learn(X, y, weights)
         return self
 
+    def predict_joint_log_proba(self, X: ArrayLike) -> np.ndarray:
+        """Logarithm of prior times density, for each class.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+            log P(c) + log p(x | c) in nats; -inf for classes without a sample or with zero prior.
+        """
+        check_is_fitted(self)
+        X = validate_data(self, X, dtype=np.float64, order="C", reset=False)
+        prior = self.class_prior_
+        whole_spread = self._snapshot.get(None, self._whole_spread)
+
+        def joint(code: int, estimator: OnlineKDEDensity) -> np.ndarray:
+            if not (prior[code] > 0.0 and estimator.__sklearn_is_fitted__()):
+                return np.full(len(X), -np.inf)
+            kde = estimator._kde().respread(whole_spread)
+            return np.log(prior[code]) + kde.log_density(X)
+
+        return np.column_stack(self._for_each_class(joint))
+
+    def predict_log_proba(self, X: ArrayLike) -> np.ndarray:
+        """Logarithms of class probabilities.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+            log P(c | x) in nats. Rows so far out that no class has a density there get the prior.
+        """
+        joint = self.predict_joint_log_proba(X)
+        nowhere = np.isneginf(joint.max(axis=1))
+        if nowhere.any():
+            with np.errstate(divide="ignore"):
+                joint[nowhere] = np.log(self.class_prior_)
+        return joint - logsumexp(joint, axis=1, keepdims=True)
+
+    def predict_proba(self, X: ArrayLike) -> np.ndarray:
+        """Class probabilities.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+            Rows of sum one, in the order of ``classes_``.
+        """
+        return np.exp(self.predict_log_proba(X))
+
+    def predict(self, X: ArrayLike) -> np.ndarray:
+        """The most probable class of each row.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            Labels; of equally probable ones, the first in ``classes_``.
+        """
+        best = np.argmax(self.predict_log_proba(X), axis=1)
+        return self.classes_[best]
+
+    def score_samples(self, X: ArrayLike) -> np.ndarray:
+        """Log-densities of rows, whatever their class.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            log p(x), the densities of the classes weighted by their priors, in nats.
+        """
+        return logsumexp(self.predict_joint_log_proba(X), axis=1)
+
+    @property
+    def class_prior_(self) -> np.ndarray:
+        """Priors that the densities are weighted with."""
+        if not hasattr(self, "classes_"):
+            name = type(self).__name__
+            raise AttributeError(f"{name!r} object has no attribute 'class_prior_' before fitting")
+        seen = np.array([e.__sklearn_is_fitted__() for e in self.estimators_], dtype=float)
+        priors = self._check_priors()
+        prior = self.class_count_ if priors is None else priors * seen
+        if not prior.any():  # all the weight is on classes without a sample
+            prior = seen
+        return prior / prior.sum()
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return any(e.__sklearn_is_fitted__() for e in getattr(self, "estimators_", []))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in super().__getstate__().items() if k != "_snapshot"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        if hasattr(self, "classes_"):
+            self._snapshot = Snapshot()
+
     def _forget(self) -> None:
-        for name in ("classes_", "class_count_", "estimators_", "_open", "_snapshot"):
+        for name in ("classes_", "class_count_", "estimators_", "_classes_declared", "_snapshot"):
             vars(self).pop(name, None)
 
-    def _declare_classes(self, classes: np.ndarray) -> None:
+    def _set_classes(self, classes: np.ndarray, *, declared: bool) -> None:
+        """Set `classes_`, which hold those that were there before."""
+        old = {}
+        if hasattr(self, "classes_"):
+            pairs = zip(self.class_count_, self.estimators_, strict=True)
+            old = dict(zip(self.classes_.tolist(), pairs, strict=True))
+        pairs = [old.get(label, (0.0, OnlineKDEDensity())) for label in classes.tolist()]
         self.classes_ = classes
-        self.class_count_ = np.zeros(len(classes))
-        self.estimators_ = [self._density() for _ in classes]
-        self._open = False
-
-    def _admit_classes(self, labels: np.ndarray) -> None:
-        classes = unique_labels(self.classes_, labels)
-        if len(classes) == len(self.classes_):
-            return
-        place = np.searchsorted(classes, self.classes_)
-        class_count, estimators = self.class_count_, self.estimators_
-        self._declare_classes(classes)
-        self._open = True
-        self.class_count_[place] = class_count
-        for i, estimator in zip(place, estimators, strict=True):
-            self.estimators_[i] = estimator
-
-    def _density(self) -> OnlineKDEDensity:
-        return OnlineKDEDensity(
-            covariance_type=self.covariance_type,
-            compression_threshold=self.compression_threshold,
-            bandwidth=self.bandwidth,
-            forgetting_factor=self.forgetting_factor,
-            max_components=self.max_components,
-        )
+        self.class_count_ = np.array([count for count, _ in pairs])
+        self.estimators_ = [estimator for _, estimator in pairs]
+        self._classes_declared = declared
 
     def _learn(self, X: np.ndarray, y: np.ndarray, weights: np.ndarray) -> None:
         """Learn from validated rows; what is fitted is replaced, not written to."""
         check_values(X)
         settings = check_settings(self, X.shape[1])
         self._check_priors()
-        codes = np.searchsorted(self.classes_, y)
-        unknown = self.classes_[np.minimum(codes, len(self.classes_) - 1)] != y
+        codes = np.minimum(np.searchsorted(self.classes_, y), len(self.classes_) - 1)
+        unknown = self.classes_[codes] != y
         if unknown.any():
             raise ValueError(
                 f"y has labels that are not among the classes {self.classes_.tolist()}: "
@@ -137,27 +353,27 @@ class OnlineKDEClassifier(ClassifierMixin, BaseEstimator):
             X, codes, weights = X[counted], codes[counted], weights[counted]
         class_count = self.class_count_.copy()
         age_class_counts(class_count, codes, weights, settings.forgetting_factor)
+        parameters = {name: getattr(self, name) for name in OnlineKDEDensity().get_params()}
+        state = {"n_features_in_": self.n_features_in_}
+        if hasattr(self, "feature_names_in_"):
+            state["feature_names_in_"] = self.feature_names_in_
 
         def learned(code: int, estimator: OnlineKDEDensity) -> OnlineKDEDensity:
+            new = OnlineKDEDensity()
+            vars(new).update(vars(estimator) | parameters)
             rows = codes == code
-            fresh = self._density()
-            vars(fresh).update(
-                {k: v for k, v in vars(estimator).items() if k not in fresh.get_params()}
-            )
-            fresh.n_features_in_ = self.n_features_in_
-            if hasattr(self, "feature_names_in_"):
-                fresh.feature_names_in_ = self.feature_names_in_
             if rows.any():
-                fresh._learn(X[rows], weights[rows], settings)
-            return fresh
+                vars(new).update(state)
+                new._learn(X[rows], weights[rows], settings)
+            return new
 
         self.estimators_ = self._for_each_class(learned)
         self.class_count_ = class_count
         self._snapshot = Snapshot()
 
-    def _for_each_class(self, function: Any) -> list[Any]:
-        """function(code, estimator) of all classes, in threads if n_jobs says so."""
-        pairs = list(enumerate(self.estimators_))
+    def _for_each_class(self, function: Callable[[int, OnlineKDEDensity], Any]) -> list[Any]:
+        """Results of function(code, estimator), in threads if n_jobs says so."""
+        pairs = enumerate(self.estimators_)
         if effective_n_jobs(self.n_jobs) == 1:
             return [function(*pair) for pair in pairs]
         return Parallel(n_jobs=self.n_jobs, prefer="threads")(
@@ -177,83 +393,13 @@ class OnlineKDEClassifier(ClassifierMixin, BaseEstimator):
             raise ValueError(f"priors must not be negative and sum to one, got {self.priors!r}.")
         return priors
 
-    def __sklearn_is_fitted__(self) -> bool:
-        return any(self._seen())
-
-    def _seen(self) -> list[bool]:
-        return [e.__sklearn_is_fitted__() for e in getattr(self, "estimators_", [])]
-
-    def __getstate__(self) -> dict[str, Any]:
-        state = super().__getstate__()
-        state.pop("_snapshot", None)
-        return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        if hasattr(self, "classes_"):
-            self._snapshot = Snapshot()
-
-    @property
-    def class_prior_(self) -> np.ndarray:
-        if not hasattr(self, "classes_"):
-            raise AttributeError(
-                f"{type(self).__name__!r} object has no attribute 'class_prior_' before it is fitted"
-            )
-        seen = np.array(self._seen(), dtype=float)
-        priors = self._check_priors()
-        prior = self.class_count_ if priors is None else priors * seen
-        if not prior.sum() > 0.0:
-            prior = seen
-        return prior / prior.sum()
-
-    def _whole_spread(self) -> np.ndarray | None:
-        """Spread of the whole data, if a class needs it for features that are constant in it."""
-        mixtures = [e._mixture for e in self.estimators_ if e.__sklearn_is_fitted__()]
+    def _whole_spread(self) -> np.ndarray:
+        """Spread of the features in the data of all classes together."""
         moments = [
-            match_moments(*mixture[:3], [np.arange(mixture.n_components)]) for mixture in mixtures
+            total_moments(estimator._mixture)
+            for estimator in self.estimators_
+            if estimator.__sklearn_is_fitted__()
         ]
-        structure = self._structure
-        spreads = [feature_spread(structure.variances(m[2][0])) for m in moments]
-        if np.all(spreads):
-            return None
-        counts, means, covariances = (np.concatenate(arrays) for arrays in zip(*moments))
-        counts = self.class_count_[self._seen()]
+        counts, means, covariances = (np.array(arrays) for arrays in zip(*moments, strict=True))
         _, _, whole = match_moments(counts, means, covariances, [np.arange(len(counts))])
-        return feature_spread(structure.variances(whole[0]))
-
-    @property
-    def _structure(self):
-        return next(e._structure for e in self.estimators_ if e.__sklearn_is_fitted__())
-
-    def predict_joint_log_proba(self, X: ArrayLike) -> np.ndarray:
-        check_is_fitted(self)
-        X = validate_data(self, X, dtype=np.float64, order="C", reset=False)
-        prior = self.class_prior_
-        whole_spread = self._snapshot.get(None, self._whole_spread)
-
-        def joint(code: int, estimator: OnlineKDEDensity) -> np.ndarray:
-            if not (prior[code] > 0.0 and estimator.__sklearn_is_fitted__()):
-                return np.full(len(X), -np.inf)
-            return np.log(prior[code]) + estimator._kde(whole_spread).log_density(X)
-
-        return np.column_stack(self._for_each_class(joint))
-
-    def predict_log_proba(self, X: ArrayLike) -> np.ndarray:
-        joint = self.predict_joint_log_proba(X)
-        total = logsumexp(joint, axis=1, keepdims=True)
-        nowhere = np.isneginf(total[:, 0])
-        joint[nowhere], total[nowhere] = self._log_prior(), 0.0
-        return joint - total
-
-    def predict_proba(self, X: ArrayLike) -> np.ndarray:
-        return np.exp(self.predict_log_proba(X))
-
-    def predict(self, X: ArrayLike) -> np.ndarray:
-        return self.classes_[np.argmax(self.predict_log_proba(X), axis=1)]
-
-    def score_samples(self, X: ArrayLike) -> np.ndarray:
-        return logsumexp(self.predict_joint_log_proba(X), axis=1)
-
-    def _log_prior(self) -> np.ndarray:
-        with np.errstate(divide="ignore"):
-            return np.log(self.class_prior_)
+        return feature_spread(structure_of(covariances).variances(whole[0]))

@@ -9,10 +9,10 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, DensityMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from skokde._engine.bandwidth import Kernel, kernel_coordinates
-from skokde._engine.covariance import STRUCTURES
+from skokde._engine.bandwidth import kernel_coordinates
+from skokde._engine.covariance import Structure, structure_of
 from skokde._engine.kde import KDE
-from skokde._engine.learn import Settings, initial_limit, learn
+from skokde._engine.learn import INITIAL_LIMIT, Settings, learn
 from skokde._engine.mixture import Mixture
 from skokde._validation import (
     Snapshot,
@@ -27,7 +27,95 @@ from skokde._validation import (
 class OnlineKDEDensity(DensityMixin, BaseEstimator):
     """Online kernel density estimation of a stream, in one pass and little memory.
 
-    Placeholder.
+    The model is a mixture of Gaussians: samples enter as Diracs, and when there are too many
+    components those that one Gaussian can stand for are merged, as far as the density
+    estimate stays the same within ``compression_threshold``. Each merged component keeps a detailed
+    model of two components, so that a merge which later samples prove wrong is undone. The density
+    is that mixture convolved with a Gaussian kernel of covariance H, the bandwidth [1]_, [2]_.
+
+    Parameters
+    ----------
+    covariance_type : {"full", "diag"}, default="full"
+        Structure of the components' covariances and of the bandwidth. With "diag" time and memory
+        grow with the number of features, with "full" with its square and more.
+    compression_threshold : float, default=0.1
+        The largest Hellinger distance, from 0 to 1 and weighted by the root of its mass, that
+        merging a cluster may cost (the paper's D_th, Eq. 8). Lower values keep more components; 0
+        merges nothing but equal samples.
+    bandwidth : str, float or array-like, default="plugin"
+        How the kernel's covariance H is found (Section 2.2 of [1]_), at each compression and when
+        the model is scored:
+
+        - "plugin": beta^2 times the covariance of the sample model, where beta minimises the
+          asymptotic mean integrated squared error under the model itself (Eqs. 4 to 6);
+        - "okde": the same with the roughness functional as the paper prints it (Eq. 5), which is
+          right in one dimension and gives smaller bandwidths in more;
+        - "silverman": beta = (4 / ((d + 2) N))^(1 / (d + 4)), the normal-reference scale;
+        - "scott": beta = N^(-1 / (d + 4));
+        - a positive float: beta as this multiple of the normal-reference scale. It is relative to
+          the data's own covariance, unlike the absolute ``bandwidth`` of
+          :class:`sklearn.neighbors.KernelDensity`;
+        - an array of shape (d,), variances, or (d, d), a covariance: H itself, in data units. The
+          latter needs ``covariance_type="full"``.
+    forgetting_factor : float, default=1.0
+        What older samples' counts are multiplied by with each new sample, above 0 and at most 1.
+        With f below one the model remembers about 1 / (1 - f) samples.
+    max_components : int, default=None
+        Never hold more components than this, at least 2, even where it takes merges beyond the
+        threshold. None: no cap.
+
+    Attributes
+    ----------
+    weights_ : ndarray of shape (n_components,)
+        Weights of the sample model's components, of sum one.
+    means_ : ndarray of shape (n_components, n_features)
+    covariances_ : ndarray of shape (n_components, n_features, n_features) or \
+            (n_components, n_features)
+        Of the sample model, without the bandwidth; zero for single samples.
+    n_components_ : int
+        All that is held, samples not yet compressed included.
+    bandwidth_ : ndarray of shape (n_features, n_features) or (n_features,)
+        The covariance H of the kernel, in data units.
+    n_samples_seen_ : float
+        Sum of the weights of all rows seen, without forgetting.
+    n_features_in_ : int
+        Number of features seen.
+    feature_names_in_ : ndarray of shape (n_features,)
+        Names of the features, if all of them are strings.
+
+    See Also
+    --------
+    OnlineKDEClassifier : One such density for each class.
+    sklearn.neighbors.KernelDensity : Keeps all samples, with a bandwidth to be given.
+    sklearn.mixture.GaussianMixture : A given number of components, in several passes.
+
+    Notes
+    -----
+    All computation is in float64. Until the model holds 30 components nothing is compressed and
+    the density is an exact kernel density estimate. When to compress depends on the stream alone,
+    so that the fitted model is the same, bit for bit, however the stream is cut into calls.
+
+    The model's weighted mean and covariance are those of the stream. A feature that is constant
+    has no spread of its own; a tenth of the constant's size stands for it, or 0.1 if it is zero.
+
+    References
+    ----------
+    .. [1] J. Ferreira, D. Martins de Matos, R. Ribeiro (2016). Fast and Extensible Online
+       Multivariate Kernel Density Estimation. arXiv:1606.02608.
+    .. [2] M. Kristan, A. Leonardis, D. Skocaj (2011). Multivariate online kernel density estimation
+       with Gaussian kernels. Pattern Recognition 44, 2630-2642.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skokde import OnlineKDEDensity
+    >>> rng = np.random.default_rng(0)
+    >>> density = OnlineKDEDensity()
+    >>> for _ in range(20):
+    ...     block = np.concatenate([rng.normal(-2, 1, (50, 1)), rng.normal(2, 1, (50, 1))])
+    ...     density = density.partial_fit(block)
+    >>> density.score_samples([[0.0], [2.0]]).round(1)
+    array([-2.8, -1.6])
     """
 
     def __init__(
@@ -46,18 +134,65 @@ class OnlineKDEDensity(DensityMixin, BaseEstimator):
         self.max_components = max_components
 
     def fit(self, X: ArrayLike, y: Any = None, sample_weight: ArrayLike | None = None) -> Self:
+        """Forget what was learned and stream the rows of X in order.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+        y : None
+            Ignored.
+        sample_weight : array-like of shape (n_samples,), default=None
+            How often each row counts: a whole number is as many repetitions of the row, zero leaves
+            it out.
+
+        Returns
+        -------
+        self : OnlineKDEDensity
+
+        Raises
+        ------
+        ValueError
+            For NaN, infinite or huge values, sparse input, negative or only zero weights, or a
+            parameter out of its range. The estimator is then as it was.
+        TypeError
+            For a parameter of the wrong type.
+        """
         with unchanged_on_error(self):
             X = validate_data(self, X, dtype=np.float64, order="C", reset=True)
+            weights = check_weights(sample_weight, len(X), some_positive=True)
             self._forget()
-            weights = check_weights(sample_weight, len(X))
-            if not weights.any():
-                raise ValueError("All sample weights are zero: there is nothing to fit.")
             self._learn(X, weights, check_settings(self, X.shape[1]))
         return self
 
     def partial_fit(
         self, X: ArrayLike, y: Any = None, sample_weight: ArrayLike | None = None
     ) -> Self:
+        """Go on learning with the rows of X, in order.
+
+        The model depends on the stream alone, not on the calls it is cut into. Parameters that
+        were changed since the last call take effect, but for ``covariance_type``.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            One row or a million.
+        y : None
+            Ignored.
+        sample_weight : array-like of shape (n_samples,), default=None
+            As in :meth:`fit`; all may be zero here.
+
+        Returns
+        -------
+        self : OnlineKDEDensity
+
+        Raises
+        ------
+        ValueError
+            As in :meth:`fit`, for another number of features than before or other names, and where
+            ``covariance_type`` has been changed since the model was fitted.
+        TypeError
+            For a parameter of the wrong type.
+        """
         with unchanged_on_error(self):
             first = not hasattr(self, "n_features_in_")
             X = validate_data(self, X, dtype=np.float64, order="C", reset=first)
@@ -65,17 +200,132 @@ class OnlineKDEDensity(DensityMixin, BaseEstimator):
             self._learn(X, weights, check_settings(self, X.shape[1]))
         return self
 
+    def score_samples(self, X: ArrayLike) -> np.ndarray:
+        """Log-densities of rows.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            In nats, float64. Finite but for rows so far out that the squared distance overflows,
+            which have -inf.
+
+        Raises
+        ------
+        NotFittedError
+            Before the first row.
+        """
+        check_is_fitted(self)
+        X = validate_data(self, X, dtype=np.float64, order="C", reset=False)
+        return self._kde().log_density(X)
+
+    def score(self, X: ArrayLike, y: Any = None) -> float:
+        """Mean log-density of rows, in nats; higher is better.
+
+        Being a mean, it compares folds of different sizes, unlike the sum that
+        :meth:`sklearn.neighbors.KernelDensity.score` returns.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        float
+        """
+        return float(np.mean(self.score_samples(X)))
+
+    def kde_mixture(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The mixture that is scored: the sample model convolved with H (Eq. 3).
+
+        Returns
+        -------
+        weights : ndarray of shape (n_components,)
+        means : ndarray of shape (n_components, n_features)
+        covariances : ndarray of shape (n_components, n_features, n_features) or \
+                (n_components, n_features)
+
+        Examples
+        --------
+        >>> from skokde import OnlineKDEDensity
+        >>> density = OnlineKDEDensity(bandwidth=[4.0, 1.0]).fit([[0.0, 0.0], [2.0, 3.0]])
+        >>> weights, means, covariances = density.kde_mixture()
+        >>> weights
+        array([0.5, 0.5])
+        >>> covariances[0]
+        array([[4., 0.],
+               [0., 1.]])
+        """
+        check_is_fitted(self)
+        return self.weights_, self.means_, self.covariances_ + self.bandwidth_
+
+    @property
+    def weights_(self) -> np.ndarray:
+        """Weights of the sample model's components."""
+        counts = self._fitted("weights_").counts
+        return counts / counts.sum()
+
+    @property
+    def means_(self) -> np.ndarray:
+        """Means of the sample model's components."""
+        return self._fitted("means_").means.copy()
+
+    @property
+    def covariances_(self) -> np.ndarray:
+        """Covariances of the sample model, without the bandwidth."""
+        return self._fitted("covariances_").all_covariances()
+
+    @property
+    def n_components_(self) -> int:
+        """Number of components held."""
+        return self._fitted("n_components_").n_components
+
+    @property
+    def bandwidth_(self) -> np.ndarray:
+        """The covariance H of the kernel, in data units."""
+        self._fitted("bandwidth_")
+        return self._kde().frame.identity_back()
+
+    @property
+    def n_samples_seen_(self) -> float:
+        """Sum of the weights of all rows seen."""
+        self._fitted("n_samples_seen_")
+        return self._n_samples_seen
+
+    def _fitted(self, attribute: str) -> Mixture:
+        if not self.__sklearn_is_fitted__():
+            raise AttributeError(
+                f"{type(self).__name__!r} object has no attribute {attribute!r} before it is fitted"
+            )
+        return self._mixture
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_mixture") and self._mixture.n_components > 0
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in super().__getstate__().items() if k != "_snapshot"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        if hasattr(self, "_mixture"):
+            self._snapshot = Snapshot()
+
     def _forget(self) -> None:
-        for name in ("_mixture", "_limit", "_snapshot", "n_samples_seen_"):
+        for name in ("_mixture", "_limit", "_n_samples_seen", "_snapshot"):
             vars(self).pop(name, None)
 
     def _learn(self, X: np.ndarray, weights: np.ndarray, settings: Settings) -> None:
-        """Learn from validated rows."""
+        """Learn from validated rows; what is fitted is replaced, not written to."""
         check_values(X)
         if not hasattr(self, "_mixture"):
             self._mixture = Mixture.empty(X.shape[1], settings.structure)
-            self._limit = initial_limit(X.shape[1])
-            self.n_samples_seen_ = 0.0
+            self._limit = INITIAL_LIMIT
+            self._n_samples_seen = 0.0
         elif self._structure is not settings.structure:
             raise ValueError(
                 f"covariance_type can't change from {self._structure.name!r} to "
@@ -86,81 +336,21 @@ class OnlineKDEDensity(DensityMixin, BaseEstimator):
             X, weights = X[counted], weights[counted]
         self._mixture, self._limit = learn(self._mixture, self._limit, X, weights, settings)
         # One by one, so that the sum does not depend on the blocks.
-        self.n_samples_seen_ = float(np.cumsum([self.n_samples_seen_, *weights])[-1])
+        self._n_samples_seen = float(np.cumsum(np.append(self._n_samples_seen, weights))[-1])
         self._snapshot = Snapshot()
 
     @property
-    def _structure(self):
-        return STRUCTURES["full" if self._mixture.covariances.ndim == 3 else "diag"]
+    def _structure(self) -> Structure:
+        return structure_of(self._mixture.covariances)
 
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "_mixture") and self._mixture.n_components > 0
-
-    def __getstate__(self) -> dict[str, Any]:
-        state = super().__getstate__()
-        state.pop("_snapshot", None)
-        return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        if hasattr(self, "_mixture"):
-            self._snapshot = Snapshot()
-
-    def _kernel(self, whole_spread: np.ndarray | None = None) -> Kernel:
+    def _kde(self) -> KDE:
+        """What is scored, under the bandwidth that is set now."""
         structure = self._structure
         bandwidth = check_bandwidth(self, structure, self._mixture.n_features)
-        return kernel_coordinates(self._mixture, structure, bandwidth, whole_spread)
-
-    def _kde(self, whole_spread: np.ndarray | None = None) -> KDE:
-        """What is scored; `whole_spread` as in `whiten`."""
-        key = (
-            repr(self.bandwidth) if np.ndim(self.bandwidth) == 0
-            else np.asarray(self.bandwidth, dtype=float).tobytes(),
-            None if whole_spread is None else whole_spread.tobytes(),
-        )
+        key = bandwidth.tobytes() if isinstance(bandwidth, np.ndarray) else bandwidth
         return self._snapshot.get(
-            key, lambda: KDE.of(self._mixture, self._kernel(whole_spread).frame)
+            key,
+            lambda: KDE.of(
+                self._mixture, kernel_coordinates(self._mixture, structure, bandwidth).frame
+            ),
         )
-
-    def score_samples(self, X: ArrayLike) -> np.ndarray:
-        check_is_fitted(self)
-        X = validate_data(self, X, dtype=np.float64, order="C", reset=False)
-        return self._kde().log_density(X)
-
-    def score(self, X: ArrayLike, y: Any = None) -> float:
-        return float(np.mean(self.score_samples(X)))
-
-    def kde_mixture(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        check_is_fitted(self)
-        return self.weights_, self.means_, self.covariances_ + self.bandwidth_
-
-    @property
-    def weights_(self) -> np.ndarray:
-        counts = self._fitted_mixture("weights_").counts
-        return counts / counts.sum()
-
-    @property
-    def means_(self) -> np.ndarray:
-        return self._fitted_mixture("means_").means.copy()
-
-    @property
-    def covariances_(self) -> np.ndarray:
-        return self._fitted_mixture("covariances_").all_covariances()
-
-    @property
-    def n_components_(self) -> int:
-        return self._fitted_mixture("n_components_").n_components
-
-    @property
-    def bandwidth_(self) -> np.ndarray:
-        self._fitted_mixture("bandwidth_")
-        if np.ndim(self.bandwidth):
-            return check_bandwidth(self, self._structure, self._mixture.n_features)
-        return self._kde().frame.identity_back()
-
-    def _fitted_mixture(self, attribute: str) -> Mixture:
-        if not self.__sklearn_is_fitted__():
-            raise AttributeError(
-                f"{type(self).__name__!r} object has no attribute {attribute!r} before it is fitted"
-            )
-        return self._mixture

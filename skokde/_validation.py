@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from numbers import Integral, Real
 from typing import Any
@@ -16,6 +16,7 @@ from skokde._engine.covariance import EIGENVALUE_FLOOR, STRUCTURES, Structure
 from skokde._engine.kde import LARGEST_VALUE
 from skokde._engine.learn import Settings
 
+# Weights below the smallest normal double are taken for zero.
 TINY = np.finfo(float).tiny
 
 
@@ -133,7 +134,7 @@ def check_values(X: np.ndarray) -> None:
         )
 
 
-def check_weights(sample_weight: Any, n_samples: int) -> np.ndarray:
+def check_weights(sample_weight: Any, n_samples: int, *, some_positive: bool = False) -> np.ndarray:
     """Sample weights as a (n_samples,) array; subnormal ones are zero."""
     if sample_weight is None:
         return np.ones(n_samples)
@@ -150,7 +151,10 @@ def check_weights(sample_weight: Any, n_samples: int) -> np.ndarray:
         raise ValueError("Negative values in sample_weight: weights count rows, so they can't be.")
     if np.any(weights > LARGEST_VALUE):
         raise ValueError(f"Values beyond {LARGEST_VALUE:g} in sample_weight.")
-    return np.where(weights < TINY, 0.0, weights)
+    weights = np.where(weights < TINY, 0.0, weights)
+    if some_positive and not weights.any():
+        raise ValueError("All sample weights are zero: there is nothing to fit.")
+    return weights
 
 
 class Snapshot:
@@ -163,7 +167,8 @@ class Snapshot:
     def __init__(self) -> None:
         self._held: tuple[Any, Any] | None = None
 
-    def get(self, key: Any, make: Any) -> Any:
+    def get(self, key: Any, make: Callable[[], Any]) -> Any:
+        """The value for a key, made anew if the last one asked for was another."""
         held = self._held
         if held is None or held[0] != key:
             held = key, make()

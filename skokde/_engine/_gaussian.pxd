@@ -118,7 +118,7 @@ cdef inline void match_moments(
 ) noexcept nogil:
     # Moment matching of a sub-mixture (paper, Eq. 7). Differences are taken before they are
     # squared, from a member first and then from the mean, so that equal values stay equal.
-    cdef Py_ssize_t a, i, j, l, size = d * d if full else d
+    cdef Py_ssize_t a, i, j, c, size = d * d if full else d
     cdef double weight
     cdef const double* origin = means + members[0] * d
     count[0] = 0.0
@@ -131,8 +131,8 @@ cdef inline void match_moments(
             mean[j] += counts[i] * (means[i * d + j] - origin[j])
     for j in range(d):
         mean[j] = origin[j] + mean[j] / count[0]
-    for l in range(size):
-        cov[l] = 0.0
+    for c in range(size):
+        cov[c] = 0.0
     for a in range(n):
         i = members[a]
         weight = counts[i] / count[0]
@@ -140,11 +140,11 @@ cdef inline void match_moments(
             delta[j] = means[i * d + j] - mean[j]
         if full:
             for j in range(d):
-                for l in range(d):
-                    cov[j * d + l] += weight * (delta[j] * delta[l])
+                for c in range(d):
+                    cov[j * d + c] += weight * (delta[j] * delta[c])
         else:
             for j in range(d):
                 cov[j] += weight * (delta[j] * delta[j])
         if i < n_compounds:
-            for l in range(size):
-                cov[l] += weight * covs[i * size + l]
+            for c in range(size):
+                cov[c] += weight * covs[i * size + c]

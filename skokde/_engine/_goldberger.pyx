@@ -100,8 +100,9 @@ def two_means(
     first, second : arrays of intp
         The members of the clusters, in the order given; neither is empty.
     """
-    cdef Py_ssize_t n = members.shape[0], d = means.shape[1], m = covs.shape[0], size = covs.shape[1]
-    cdef Py_ssize_t a, i, j, c, n_first = 0, n_next = 0, iteration
+    cdef Py_ssize_t n = members.shape[0], d = means.shape[1]
+    cdef Py_ssize_t m = covs.shape[0], size = covs.shape[1]
+    cdef Py_ssize_t a, i, j, c, n_first = 0, n_next = 0
     cdef bint full = size != d, same
     cdef const double* cov = &covs[0, 0] if m else NULL
     if n == 2:
@@ -110,7 +111,7 @@ def two_means(
     cdef double[::1] u = np.empty(d)
     cdef double[:, ::1] mean = np.empty((2, d)), precision = np.empty((2, size))
     cdef double[2] trace, log_det, cost
-    cdef double count, best
+    cdef double count
     cdef int[::1] iwork = np.empty(3 + 5 * d, dtype=np.intc)
     cdef signed char[::1] labels = np.zeros(n, dtype=np.int8), proposal = np.zeros(n, dtype=np.int8)
     sides_array, next_array = np.empty(n, dtype=np.intp), np.empty(n, dtype=np.intp)
@@ -132,7 +133,7 @@ def two_means(
                 labels[a] = a > 0
             partition(n, &members[0], &labels[0], &sides[0], &n_first)
         # The cost falls with each round, so only rounding could keep two assignments alternating.
-        for iteration in range(100):
+        for _ in range(100):
             for c in range(2):
                 match_moments(
                     d, full, n_first if c == 0 else n - n_first,

@@ -31,7 +31,9 @@ cdef Sigma sigma_points(Py_ssize_t d) noexcept nogil:
     return sigma
 
 
-cdef inline double own_log_density(Sigma sigma, Py_ssize_t s, Py_ssize_t d, double log_det) noexcept nogil:
+cdef inline double own_log_density(
+    Sigma sigma, Py_ssize_t s, Py_ssize_t d, double log_det
+) noexcept nogil:
     return -0.5 * (log_det + (sigma.radius2 if s < 2 * d else 0.0))
 
 
@@ -52,7 +54,7 @@ cdef void log_densities(
 ) noexcept nogil:
     # Log-densities of the other component at the sigma points of one; NULL roots are Diracs'.
     # |y +- r b_j|^2 with y the whitened difference of the means, b_j the whitened columns.
-    cdef Py_ssize_t j, l
+    cdef Py_ssize_t j
     cdef int n = <int>d
     cdef char no = b"N"
     cdef double one = 1.0, zero = 0.0, yy, yb, bb
@@ -95,7 +97,9 @@ cdef void log_densities(
                 bb = dot(d, b + j * d, b + j * d)
             yb = by[j]
         else:
-            yb = (1.0 if other_inv_root == NULL else other_inv_root[j]) * (1.0 if root == NULL else root[j])
+            yb = 1.0 if other_inv_root == NULL else other_inv_root[j]
+            if root != NULL:
+                yb *= root[j]
             bb = yb * yb
             yb = yb * y[j]
         bb = yy + r2 * bb
@@ -172,7 +176,8 @@ def local_error(
     -------
     float
     """
-    cdef Py_ssize_t n = members.shape[0], d = means.shape[1], m = covs.shape[0], size = covs.shape[1]
+    cdef Py_ssize_t n = members.shape[0], d = means.shape[1]
+    cdef Py_ssize_t m = covs.shape[0], size = covs.shape[1]
     cdef Py_ssize_t a, b, i, s
     cdef bint full = size != d
     cdef Sigma sigma = sigma_points(d)
@@ -227,7 +232,9 @@ def local_error(
     return sqrt(0.5 * mass * total)
 
 
-cdef double log_sum(Py_ssize_t n, const double* weights, const double* logs, Py_ssize_t stride) noexcept nogil:
+cdef double log_sum(
+    Py_ssize_t n, const double* weights, const double* logs, Py_ssize_t stride
+) noexcept nogil:
     # log sum_i w_i exp(logs_i), a zero weight skipped
     cdef Py_ssize_t i
     cdef double peak = -1e308, total = 0.0

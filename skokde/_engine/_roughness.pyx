@@ -20,7 +20,6 @@ def roughness(
     const double[:, ::1] means,
     const double[:, ::1] covs,
     double pilot,
-    Py_ssize_t rank,
     bint printed,
 ):
     """R(p, I) of a mixture smoothed by the pilot bandwidth, over that of a pilot kernel's peak.
@@ -34,22 +33,18 @@ def roughness(
         Flattened covariances of the first m components; the others are Diracs.
     pilot : float
         The pilot bandwidth is G = pilot * I.
-    rank : int
-        Dimension of the subspace the mixture lives in; the functional is that of the subspace.
     printed : bool
         The bracket as the paper prints it (Eq. 5), right for d = 1 only, or the right one.
 
     Returns
     -------
     float
-        R times (2 pi pilot)^(rank / 2), which neither under- nor overflows.
+        R times (2 pi pilot)^(d / 2), which neither under- nor overflows.
     """
     cdef Py_ssize_t k = means.shape[0], d = means.shape[1], m = covs.shape[0], size = covs.shape[1]
-    cdef Py_ssize_t i, j, l
+    cdef Py_ssize_t i, j, c
     cdef bint full = size != d
-    # Directions the mixture does not reach have the pilot's variance alone: leave them out.
-    cdef double null = (d - rank) / pilot, null2 = (d - rank) / (pilot * pilot)
-    cdef double r = rank, total = 0.0, term, q, value, log_det, trace, trace2, uu, uau
+    cdef double total = 0.0, term, q, value, log_det, trace, trace2, uu, uau
     cdef double[:, ::1] inverses = np.empty((max(m, 1), size))
     cdef double[:, ::1] moments = np.empty((max(m, 1), 3))
     cdef double[::1] pair = np.empty(size), delta = np.empty(d), u = np.empty(d), au = np.empty(d)
@@ -62,14 +57,14 @@ def roughness(
             )
         for i in range(k):
             for j in range(i, k):
-                for l in range(d):
-                    delta[l] = means[i, l] - means[j, l]
+                for c in range(d):
+                    delta[c] = means[i, c] - means[j, c]
                 if i >= m:
                     q = dot(d, &delta[0], &delta[0]) / pilot
                     if q > 1000.0:
                         continue
                     value = bracket(
-                        printed, r / pilot, r / (pilot * pilot), q, q / pilot, q / pilot / pilot
+                        printed, d / pilot, d / (pilot * pilot), q, q / pilot, q / pilot / pilot
                     )
                     term = exp(-0.5 * q)
                 else:
@@ -86,13 +81,13 @@ def roughness(
                         symmetric_times(d, a, &delta[0], &u[0])
                         symmetric_times(d, a, &u[0], &au[0])
                     else:
-                        for l in range(d):
-                            u[l] = a[l] * delta[l]
-                            au[l] = a[l] * u[l]
+                        for c in range(d):
+                            u[c] = a[c] * delta[c]
+                            au[c] = a[c] * u[c]
                     q = dot(d, &delta[0], &u[0])
                     uu = dot(d, &u[0], &u[0])
                     uau = dot(d, &u[0], &au[0])
-                    value = bracket(printed, trace - null, trace2 - null2, q, uu, uau)
+                    value = bracket(printed, trace, trace2, q, uu, uau)
                     term = exp(-0.5 * (q + log_det))
                 total += weights[i] * weights[j] * term * value * (1.0 if i == j else 2.0)
     return total

@@ -41,31 +41,25 @@ def normal_reference(d: int, count: float) -> float:
 def optimal_scale(mixture: Mixture, whitening: Whitening, *, printed: bool) -> float:
     """The plug-in scale beta_opt (paper, Eqs. 4 to 6).
 
-    It is that of the subspace in which the mixture varies: the roughness of what has no density
-    in a direction is infinite there.
-
     Returns
     -------
     float
         One, so that H has the covariance of the whole model, where there is no positive finite
         scale (Section 3.4).
     """
-    frame, rank = whitening.frame, whitening.rank
-    if rank == 0:
-        return 1.0
-    pilot = normal_reference(rank, whitening.count) ** 2
+    d, frame = mixture.n_features, whitening.frame
+    pilot = normal_reference(d, whitening.count) ** 2
     functional = roughness(
         mixture.counts / mixture.counts.sum(),
         frame.points(mixture.means),
         frame.covariances(mixture.covariances),
         pilot,
-        rank,
         printed,
     )
     if not functional > 0.0:
         return 1.0
-    log_scale = np.log(rank * whitening.count * functional) + 0.5 * rank * np.log(2.0 / pilot)
-    scale = float(np.exp(-log_scale / (rank + 4)))
+    log_scale = np.log(d * whitening.count * functional) + 0.5 * d * np.log(2.0 / pilot)
+    scale = float(np.exp(-log_scale / (d + 4)))
     return scale if SMALLEST_SCALE < scale < np.inf else 1.0
 
 
@@ -82,10 +76,7 @@ def bandwidth_scale(mixture: Mixture, whitening: Whitening, bandwidth: str | flo
 
 
 def kernel_coordinates(
-    mixture: Mixture,
-    structure: Structure,
-    bandwidth: str | float | np.ndarray,
-    whole_spread: np.ndarray | None = None,
+    mixture: Mixture, structure: Structure, bandwidth: str | float | np.ndarray
 ) -> Kernel:
     """The kernel coordinates of a mixture, a pure function of it.
 
@@ -96,16 +87,14 @@ def kernel_coordinates(
     bandwidth : str, float or array
         A rule, a multiple of the normal-reference scale, or H itself in data units: an array of
         the structure's shape, positive definite.
-    whole_spread : (d,) array or None
-        See `whiten`.
     """
     if isinstance(bandwidth, np.ndarray):
+        _, mean, _ = total_moments(mixture)
         spread = np.sqrt(structure.variances(bandwidth))
         correlation = structure.rescale(bandwidth, 1.0 / spread)
-        _, mean, _ = total_moments(mixture)
-        frame, _ = frame_of_covariance(mean, spread, correlation, structure)
-        return Kernel(frame, None)
-    whitening = whiten(mixture, structure, whole_spread)
+        constant = np.zeros(len(mean), dtype=bool)
+        return Kernel(frame_of_covariance(mean, spread, correlation, structure, constant), None)
+    whitening = whiten(mixture, structure)
     scale = bandwidth_scale(mixture, whitening, bandwidth)
     axis = principal_axes(whitening.correlation.reshape(1, -1), mixture.n_features)[0]
     return Kernel(whitening.frame.divided(scale), axis)

@@ -78,7 +78,7 @@ def merge(mixture: Mixture, clusters: list[np.ndarray], frame: Frame) -> Mixture
     if not clusters:
         return mixture
     clusters.sort(key=lambda members: members[0])
-    m, d = mixture.n_compounds, mixture.n_features
+    m = mixture.n_compounds
     kept = np.ones(mixture.n_components, dtype=bool)
     kept[np.concatenate(clusters)] = False
     counts, means, covariances = match_moments(*mixture[:3], clusters)
@@ -87,12 +87,20 @@ def merge(mixture: Mixture, clusters: list[np.ndarray], frame: Frame) -> Mixture
     compound = covariances.reshape(len(clusters), -1).any(axis=1)
     return Mixture(
         np.concatenate(
-            [mixture.counts[:m][kept[:m]], counts[compound],
-             mixture.counts[m:][kept[m:]], counts[~compound]]
+            [
+                mixture.counts[:m][kept[:m]],
+                counts[compound],
+                mixture.counts[m:][kept[m:]],
+                counts[~compound],
+            ]
         ),
         np.concatenate(
-            [mixture.means[:m][kept[:m]], means[compound],
-             mixture.means[m:][kept[m:]], means[~compound]]
+            [
+                mixture.means[:m][kept[:m]],
+                means[compound],
+                mixture.means[m:][kept[m:]],
+                means[~compound],
+            ]
         ),
         np.concatenate([mixture.covariances[kept[:m]], covariances[compound]]),
         np.concatenate([mixture.detail_weights[kept[:m]], detail_weights[compound]]),

@@ -15,7 +15,7 @@ EIGENVALUE_FLOOR = 1e-9
 EIGENVALUE_SHARE = 0.01
 
 
-def correct_eigenvalues(eigenvalues: np.ndarray) -> tuple[np.ndarray, int]:
+def correct_eigenvalues(eigenvalues: np.ndarray) -> np.ndarray:
     """Replace eigenvalues that are too small (paper, Eqs. 14 to 16).
 
     Parameters
@@ -24,13 +24,10 @@ def correct_eigenvalues(eigenvalues: np.ndarray) -> tuple[np.ndarray, int]:
 
     Returns
     -------
-    corrected : (d,) array, positive
-    rank : int
-        How many were left as they were.
+    (d,) array, positive
     """
     valid = eigenvalues >= EIGENVALUE_FLOOR * eigenvalues.max()
-    substitute = EIGENVALUE_SHARE * eigenvalues[valid].mean()
-    return np.where(valid, eigenvalues, substitute), int(valid.sum())
+    return np.where(valid, eigenvalues, EIGENVALUE_SHARE * eigenvalues[valid].mean())
 
 
 class FullCovariance:
@@ -61,7 +58,7 @@ class FullCovariance:
         """The covariance that the inverse of the map ``matrix^-1`` gives the identity."""
         return matrix @ matrix
 
-    def roots(self, correlation: np.ndarray) -> tuple[np.ndarray, np.ndarray, float, int]:
+    def roots(self, correlation: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
         """Symmetric root and inverse root of an eigenvalue-corrected correlation matrix.
 
         Returns
@@ -69,15 +66,13 @@ class FullCovariance:
         root, inv_root : (d, d) arrays
         log_det : float
             Log-determinant of the corrected matrix.
-        rank : int
-            Number of eigenvalues that needed no correction.
         """
         eigenvalues, vectors = np.linalg.eigh(correlation)
-        eigenvalues, rank = correct_eigenvalues(eigenvalues)
+        eigenvalues = correct_eigenvalues(eigenvalues)
         scale = np.sqrt(eigenvalues)
         root = (vectors * scale) @ vectors.T
         inv_root = (vectors / scale) @ vectors.T
-        return root, inv_root, float(np.log(eigenvalues).sum()), rank
+        return root, inv_root, float(np.log(eigenvalues).sum())
 
     def to_matrix(self, variances: np.ndarray) -> np.ndarray:
         """The covariance with these variances and no correlation."""
@@ -110,10 +105,10 @@ class DiagonalCovariance:
     def square(self, matrix: np.ndarray) -> np.ndarray:
         return matrix * matrix
 
-    def roots(self, correlation: np.ndarray) -> tuple[np.ndarray, np.ndarray, float, int]:
+    def roots(self, correlation: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
         # Standardised variances are one, all of them.
         ones = np.ones_like(correlation)
-        return ones, ones, 0.0, correlation.shape[0]
+        return ones, ones, 0.0
 
     def to_matrix(self, variances: np.ndarray) -> np.ndarray:
         return variances
@@ -122,3 +117,8 @@ class DiagonalCovariance:
 Structure = FullCovariance | DiagonalCovariance
 
 STRUCTURES: dict[str, Structure] = {s.name: s for s in (FullCovariance(), DiagonalCovariance())}
+
+
+def structure_of(covariances: np.ndarray) -> Structure:
+    """The structure of an array of covariances."""
+    return STRUCTURES["full" if covariances.ndim == 3 else "diag"]

@@ -22,9 +22,7 @@ def two_means(
     axis : (d,) array, default=None
         Cut across this axis first; by default across the members' principal one.
     """
-    return _two_means(
-        members, components.weights, components.means, components.covariances, axis
-    )
+    return _two_means(members, components.weights, components.means, components.covariances, axis)
 
 
 def principal_axis_split(
@@ -49,11 +47,11 @@ def principal_axis_split(
     covariances : (n, 2, d, d) or (n, 2, d) array
     """
     axes = frame.vectors_back(principal_axes(frame.covariances(covariances), means.shape[1]))
+    # A feature that is constant stays so to the last bit.
+    axes[frame.structure.variances(covariances) == 0.0] = 0.0
     halves = covariances - 0.25 * frame.structure.outer(axes)
     return (
         np.full((len(means), 2), 0.5),
         np.stack([means - 0.5 * axes, means + 0.5 * axes], axis=1),
         np.stack([halves, halves], axis=1),
     )
-
-

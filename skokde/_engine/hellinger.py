@@ -76,5 +76,3 @@ class LocalError:
     def __call__(self, members: np.ndarray) -> float:
         """Error of taking the members together (paper, Eq. 9)."""
         return _hellinger.local_error(members, *self._components, self._ratios)
-
-

@@ -68,6 +68,10 @@ class KDE(NamedTuple):
     def of(cls, mixture: Mixture, frame: Frame) -> KDE:
         return cls(frame, components_in(frame, *mixture[:3]))
 
+    def respread(self, whole_spread: np.ndarray) -> KDE:
+        """See `Frame.respread`."""
+        return self._replace(frame=self.frame.respread(whole_spread))
+
     def log_density(self, X: np.ndarray) -> np.ndarray:
         """Log-densities of rows in data units, in nats."""
         components = self.components

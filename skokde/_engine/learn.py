@@ -13,7 +13,10 @@ from skokde._engine.covariance import Structure
 from skokde._engine.mixture import Mixture
 from skokde._engine.revitalization import revitalize
 
-# What a compression leaves may grow by this before the next one.
+# Components that are held before the first compression, and how much of what a compression leaves
+# may be added before the next one. The published implementations start at 15 at most and compress
+# after nearly every sample once they have reached their limit, which is what makes them slow.
+INITIAL_LIMIT = 30
 GROWTH = 1.5
 
 
@@ -27,14 +30,9 @@ class Settings(NamedTuple):
     max_components: int | None
 
 
-def initial_limit(d: int) -> int:
-    """Components that are held before the first compression."""
-    return min(15, (d * d - d) // 2 + 2 * d + 1)
-
-
 def next_limit(mixture: Mixture, settings: Settings) -> int:
     """Components that are held before the next compression."""
-    limit = max(initial_limit(mixture.n_features), int(GROWTH * mixture.n_components) + 1)
+    limit = max(INITIAL_LIMIT, int(GROWTH * mixture.n_components) + 1)
     return limit if settings.max_components is None else min(limit, settings.max_components)
 
 
@@ -84,8 +82,13 @@ def learn(
         counts[: mixture.n_components] = mixture.counts
         means[: mixture.n_components] = mixture.means
         k, n_rows = append_rows(
-            counts, means, mixture.n_components, mixture.n_compounds,
-            X[done:], weights[done:], settings.forgetting_factor,
+            counts,
+            means,
+            mixture.n_components,
+            mixture.n_compounds,
+            X[done:],
+            weights[done:],
+            settings.forgetting_factor,
         )
         mixture = mixture._replace(counts=counts[:k], means=means[:k])
         done += n_rows

@@ -46,9 +46,7 @@ def revitalize(mixture: Mixture, frame: Frame, threshold: float) -> Mixture:
         np.concatenate(
             [mixture.counts[:m][kept], counts[~single], counts[single], mixture.counts[m:]]
         ),
-        np.concatenate(
-            [mixture.means[:m][kept], means[~single], means[single], mixture.means[m:]]
-        ),
+        np.concatenate([mixture.means[:m][kept], means[~single], means[single], mixture.means[m:]]),
         np.concatenate([mixture.covariances[kept], covariances[~single]]),
         np.concatenate([mixture.detail_weights[kept], weights]),
         np.concatenate([mixture.detail_means[kept], detail_means]),

@@ -29,6 +29,8 @@ class Frame(NamedTuple):
     matrix, inverse : (d, d) arrays, symmetric, or (d,) arrays
     log_det : float
         log |dz / dx|, in nats.
+    constant : (d,) array of bool
+        Features that do not vary in the sample model, whose spread is a substitute.
     """
 
     structure: Structure
@@ -37,6 +39,7 @@ class Frame(NamedTuple):
     matrix: np.ndarray
     inverse: np.ndarray
     log_det: float
+    constant: np.ndarray
 
     def points(self, X: np.ndarray) -> np.ndarray:
         standardized = (X - self.center) / self.spread
@@ -64,6 +67,20 @@ class Frame(NamedTuple):
             log_det=self.log_det - d * float(np.log(scale)),
         )
 
+    def respread(self, whole_spread: np.ndarray) -> Frame:
+        """The frame with the spreads of a wider set of data for features constant in this one.
+
+        Their coordinate is zero for all components, so that these stay as they are.
+
+        Parameters
+        ----------
+        whole_spread : (d,) array
+            Zero where the feature is constant in the wider set, too.
+        """
+        spread = np.where(self.constant & (whole_spread > 0.0), whole_spread, self.spread)
+        change = float(np.log(spread / self.spread).sum())
+        return self._replace(spread=spread, log_det=self.log_det - change)
+
 
 class Whitening(NamedTuple):
     """The frame in which the sample model has zero mean and unit covariance.
@@ -75,15 +92,11 @@ class Whitening(NamedTuple):
         What was whitened, zero for constant features.
     count : float
         Samples that the model stands for.
-    rank : int
-        Dimension of the subspace in which the model varies; in the other directions the frame
-        has a substitute for the missing variance, and the model's is zero.
     """
 
     frame: Frame
     correlation: np.ndarray
     count: float
-    rank: int
 
 
 def feature_spread(variances: np.ndarray) -> np.ndarray:
@@ -102,35 +115,26 @@ def substitute_spread(mean: np.ndarray) -> np.ndarray:
 
 
 def frame_of_covariance(
-    center: np.ndarray, spread: np.ndarray, correlation: np.ndarray, structure: Structure
-) -> tuple[Frame, int]:
-    """The frame in which a covariance is the identity, and the covariance's rank."""
-    root, inv_root, log_det, rank = structure.roots(correlation)
+    center: np.ndarray,
+    spread: np.ndarray,
+    correlation: np.ndarray,
+    structure: Structure,
+    constant: np.ndarray,
+) -> Frame:
+    """The frame in which a covariance is the identity."""
+    root, inv_root, log_det = structure.roots(correlation)
     log_det = -0.5 * log_det - float(np.log(spread).sum())
-    return Frame(structure, center, spread, inv_root, root, log_det), rank
+    return Frame(structure, center, spread, inv_root, root, log_det, constant)
 
 
-def whiten(mixture: Mixture, structure: Structure, whole_spread: np.ndarray | None) -> Whitening:
-    """Whitening of a mixture.
-
-    Parameters
-    ----------
-    mixture : Mixture, not empty
-    structure : Structure
-    whole_spread : (d,) array or None
-        The spread of features in a wider set of data, for features that are constant here; zero
-        where they are constant there, too.
-    """
+def whiten(mixture: Mixture, structure: Structure) -> Whitening:
+    """Whitening of a mixture that is not empty."""
     count, mean, covariance = total_moments(mixture)
     spread = feature_spread(structure.variances(covariance))
     constant = spread == 0.0
-    if constant.any():
-        substitute = substitute_spread(mean)
-        if whole_spread is not None:
-            substitute = np.where(whole_spread > 0.0, whole_spread, substitute)
-        spread = np.where(constant, substitute, spread)
+    spread = np.where(constant, substitute_spread(mean), spread)
     correlation = structure.rescale(covariance, np.where(constant, 0.0, 1.0 / spread))
     # A constant feature has the spread it was given and correlates with nothing.
     filled = correlation + structure.to_matrix(constant.astype(float))
-    frame, rank = frame_of_covariance(mean, spread, filled, structure)
-    return Whitening(frame, correlation, count, rank - int(constant.sum()))
+    frame = frame_of_covariance(mean, spread, filled, structure, constant)
+    return Whitening(frame, correlation, count)
