@@ -1,0 +1,54 @@
+"""What the test modules share."""
+
+import numpy as np
+import pytest
+from hypothesis import settings
+from sklearn.base import BaseEstimator
+
+# The same examples in each run: a test that fails sometimes would teach people to look away.
+settings.register_profile("skokde", deadline=None, derandomize=True, max_examples=20)
+settings.load_profile("skokde")
+
+# What scikit-learn keeps with an estimator besides its parameters.
+NOT_LEARNED = {"_sklearn_version", "_metadata_request"}
+
+
+def _flat(value, path):
+    if isinstance(value, BaseEstimator):
+        parameters = value.get_params(deep=False)
+        state = value.__getstate__()
+        return {
+            key: leaf
+            for name in sorted(state.keys() - parameters.keys() - NOT_LEARNED)
+            for key, leaf in _flat(state[name], f"{path}.{name}").items()
+        }
+    if isinstance(value, np.ndarray):
+        content = value.tolist() if value.dtype == object else value.tobytes()
+        return {path: (value.dtype.str, value.shape, content)}
+    if isinstance(value, (tuple, list)):
+        return {
+            key: leaf
+            for i, item in enumerate(value)
+            for key, leaf in _flat(item, f"{path}[{i}]").items()
+        }
+    return {path: (type(value), value)}
+
+
+@pytest.fixture(scope="session")
+def state_of():
+    """Everything that an estimator has learned, to the last bit, as a dict of its parts."""
+    return lambda estimator: _flat(estimator, "")
+
+
+@pytest.fixture(scope="session")
+def assert_same_model(state_of):
+    """Assert that two estimators have learned the same, bit for bit."""
+
+    def check(first, second):
+        first, second = (
+            model if isinstance(model, dict) else state_of(model) for model in (first, second)
+        )
+        assert first.keys() == second.keys()
+        assert [name for name in first if first[name] != second[name]] == []
+
+    return check

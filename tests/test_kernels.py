@@ -1,0 +1,395 @@
+"""Each compiled function against its plain twin."""
+
+import numpy as np
+import pytest
+import twins
+
+from skokde._engine import _append, _goldberger, _hellinger, _log_density, _moments, _roughness
+
+CASES = [
+    pytest.param(d, covariance_type, kind, id=f"{d}-{covariance_type}-{kind}")
+    for d in (1, 2, 3, 5)
+    for covariance_type in ("full", "diag")
+    for kind in ("diracs", "compounds", "mixed")
+    if d > 1 or covariance_type == "full"  # in 1-d both are the same array
+]
+each_case = pytest.mark.parametrize(("d", "covariance_type", "kind"), CASES)
+SEEDS = range(3)
+
+
+def intp(values):
+    return np.asarray(values, dtype=np.intp)
+
+
+def roots_of(covs, d):
+    """Inverse roots, roots and log-determinants, by the twin."""
+    return twins.factorize_all(covs, d)
+
+
+# ------------------------------------------------------------------------- random inputs
+
+
+@each_case
+def test_match_group_moments(d, covariance_type, kind):
+    for seed in SEEDS:
+        counts, means, covs = twins.random_components(d, covariance_type, kind, seed=seed)
+        order, starts = intp([3, 0, 7, 1, 2, 4, 5, 6, 0, 7]), intp([0, 2, 3, 8, 10])
+        got = _moments.match_group_moments(counts, means, covs, order, starts)
+        expected = twins.match_group_moments(counts, means, covs, order, starts)
+        for a, b in zip(got, expected, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-14)
+            assert a.shape == b.shape
+
+
+@pytest.mark.parametrize("f", [1.0, 0.9, 0.1])
+@pytest.mark.parametrize("capacity", [6, 10, 40])
+@pytest.mark.parametrize("d", [1, 2, 5])
+def test_append_rows(d, capacity, f):
+    for seed in SEEDS:
+        rng = np.random.default_rng([seed, d])
+        # Few values, so that rows repeat Diracs, and one repeats a compound's mean.
+        rows = rng.integers(2 if d > 1 else 12, size=(30, d)).astype(float)
+        weights = rng.choice([1.0, 1.0, 2.0, 0.5, 3.7], size=30)
+        counts, means = np.full(capacity, np.nan), np.full((capacity, d), np.nan)
+        counts[:5], means[:5] = rng.uniform(1, 5, size=5), 50.0 + rng.normal(size=(5, d))
+        means[1] = rows[4]
+        expected = twins.append_rows(counts, means, 5, 2, rows, weights, f)
+        k, n = _append.append_rows(counts, means, 5, 2, rows, weights, f)
+        assert (k, n) == (len(expected[0]), expected[2])
+        np.testing.assert_allclose(counts[:k], expected[0], rtol=1e-12)
+        np.testing.assert_array_equal(means[:k], expected[1])
+        assert np.isnan(counts[k:]).all()
+        assert np.isnan(means[k:]).all()
+
+
+@pytest.mark.parametrize("f", [1.0, 0.9, 0.1])
+def test_age_class_counts(f):
+    rng = np.random.default_rng(0)
+    labels, weights = intp(rng.integers(4, size=25)), rng.choice([1.0, 0.3, 2.0, 5.5], size=25)
+    counts = np.array([3.0, 0.0, 1.5, 0.0, 7.0])
+    expected = twins.age_class_counts(counts, labels, weights, f)
+    _append.age_class_counts(counts, labels, weights, f)
+    np.testing.assert_allclose(counts, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("printed", [True, False], ids=["printed", "right"])
+@each_case
+def test_roughness(d, covariance_type, kind, printed):
+    for seed in SEEDS:
+        weights, means, covs = twins.random_components(d, covariance_type, kind, seed=seed)
+        for pilot in (0.02, 0.3, 2.0):
+            got = _roughness.roughness(weights, means, covs, pilot, printed)
+            expected = twins.roughness(weights, means, covs, pilot, printed)
+            # The right bracket's terms cancel between pairs: a few more digits are lost there.
+            np.testing.assert_allclose(got, expected, rtol=1e-11)
+
+
+@each_case
+def test_density_ratios(d, covariance_type, kind):
+    for seed in SEEDS:
+        _, means, covs = twins.random_components(d, covariance_type, kind, seed=seed)
+        factors = roots_of(covs, d)
+        got = _hellinger.density_ratios(means, *factors)
+        expected = twins.density_ratios(means, *factors)
+        assert got.shape == expected.shape
+        # Exponents of some hundreds: their rounding is the ratios' relative error.
+        np.testing.assert_allclose(got, expected, rtol=2e-11)
+
+
+@each_case
+def test_local_error(d, covariance_type, kind):
+    for seed in SEEDS:
+        weights, means, covs = twins.random_components(d, covariance_type, kind, seed=seed)
+        factors = roots_of(covs, d)
+        ratios = _hellinger.density_ratios(means, *factors)
+        for members in ([0, 1], [2, 5, 7], [7, 3, 0, 4], range(8)):
+            members = intp(members)
+            got = _hellinger.local_error(members, weights, means, covs, *factors, ratios)
+            expected = twins.local_error(members, weights, means, covs)
+            # The twin subtracts roots of densities that are nearly equal.
+            np.testing.assert_allclose(got, expected, rtol=1e-11, atol=1e-13)
+
+
+@pytest.mark.parametrize(("kind1", "kind2"), [("mixed", "mixed"), ("diracs", "compounds")])
+@pytest.mark.parametrize("covariance_type", ["full", "diag"])
+@pytest.mark.parametrize("d", [1, 2, 3, 5])
+def test_hellinger(d, covariance_type, kind1, kind2):
+    for seed in SEEDS:
+        arrays = [
+            *twins.random_components(d, covariance_type, kind1, 4, seed=seed, all_covs=True),
+            *twins.random_components(d, covariance_type, kind2, 6, seed=seed + 9, all_covs=True),
+        ]
+        got = _hellinger.hellinger(*arrays)
+        np.testing.assert_allclose(got, twins.hellinger(*arrays), rtol=1e-12)
+
+
+@each_case
+def test_factorize_all(d, covariance_type, kind):
+    for seed in SEEDS:
+        _, _, covs = twins.random_components(d, covariance_type, kind, seed=seed)
+        for got, expected in zip(
+            _hellinger.factorize_all(covs, d), twins.factorize_all(covs, d), strict=True
+        ):
+            assert got.shape == expected.shape
+            np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-13)
+
+
+@each_case
+def test_principal_axes(d, covariance_type, kind):
+    for seed in SEEDS:
+        _, _, covs = twins.random_components(d, covariance_type, kind, seed=seed)
+        got, expected = _goldberger.principal_axes(covs, d), twins.principal_axes(covs, d)
+        assert got.shape == expected.shape
+        # Eigenvectors are known as well as the gap to the next eigenvalue allows.
+        np.testing.assert_allclose(got, expected, rtol=1e-10, atol=1e-11)
+
+
+@each_case
+def test_two_means(d, covariance_type, kind):
+    iterated = 0
+    for seed in range(8):
+        weights, means, covs = twins.random_components(d, covariance_type, kind, 16, seed=seed)
+        axis = np.random.default_rng(seed).normal(size=d)
+        for members in (range(16), range(3, 12), [15, 1, 8, 4, 2], [9, 0, 14]):
+            members = intp(members)
+            for start in (None, axis):
+                got = _goldberger.two_means(members, weights, means, covs, start)
+                expected = twins.two_means(members, weights, means, covs, start)
+                for a, b in zip(got, expected, strict=True):
+                    assert a.tolist() == b.tolist()
+            mean, _ = twins.sub_gaussian(members, weights, means, covs)
+            cut = members[(means[members] - mean) @ axis <= 0.0]
+            iterated += cut.tolist() != got[0].tolist()
+    assert iterated > 0  # else the cut alone would pass
+
+
+@each_case
+def test_log_density(d, covariance_type, kind):
+    for seed in SEEDS:
+        weights, means, covs = twins.random_components(d, covariance_type, kind, seed=seed)
+        inv_roots, _, log_dets = roots_of(covs, d)
+        # More rows than a block of the loop holds, and not a multiple of it.
+        points = 4.0 * np.random.default_rng(seed).normal(size=(150, d))
+        got = _log_density.log_density(points, np.log(weights), means, inv_roots, log_dets)
+        expected = twins.log_density(points, np.log(weights), means, covs)
+        np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-12)
+
+
+# ------------------------------------------------------------------------------ edge cases
+
+
+def test_no_groups():
+    counts, means, covs = twins.random_components(2, "full", "mixed")
+    got = _moments.match_group_moments(counts, means, covs, intp([]), intp([0]))
+    assert [a.shape for a in got] == [(0,), (0, 2), (0, 4)]
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "diag"])
+def test_groups_of_one_keep_their_bits(covariance_type):
+    counts, means, covs = twins.random_components(3, covariance_type, "mixed")
+    means += 1e6 / 3.0
+    got = _moments.match_group_moments(
+        counts, means, covs, np.arange(8, dtype=np.intp), np.arange(9, dtype=np.intp)
+    )
+    np.testing.assert_array_equal(got[0], counts)
+    np.testing.assert_array_equal(got[1], means)
+    np.testing.assert_array_equal(got[2][:4], covs)
+    assert not got[2][4:].any()
+
+
+def test_equal_means_stay_equal_when_matched():
+    counts = np.array([0.1, 0.2, 0.7, 1e-3])
+    means = np.full((4, 2), 1.0 / 3.0)
+    got = _moments.match_group_moments(
+        counts, means, np.empty((0, 4)), np.arange(4, dtype=np.intp), intp([0, 4])
+    )
+    np.testing.assert_array_equal(got[1][0], means[0])
+    assert not got[2].any()
+
+
+def test_append_no_rows():
+    counts, means = np.array([2.0, 1.0]), np.array([[0.0], [1.0]])
+    assert _append.append_rows(counts, means, 2, 0, np.empty((0, 1)), np.empty(0), 0.5) == (2, 0)
+    np.testing.assert_array_equal(counts, [2.0, 1.0])  # nothing came, nothing ages
+
+
+def test_append_to_nothing():
+    counts, means = np.empty(1), np.empty((1, 2))
+    rows = np.array([[1.0, 2.0], [1.0, 2.0], [0.0, 0.0]])
+    assert _append.append_rows(counts, means, 0, 0, rows, np.ones(3), 1.0) == (1, 2)
+    assert counts[0] == 2.0
+
+
+def test_full_buffer_takes_repeated_rows_only():
+    counts, means = np.array([1.0, 1.0]), np.array([[0.0], [1.0]])
+    rows = np.array([[1.0], [0.0], [2.0], [0.0]])
+    assert _append.append_rows(counts, means, 2, 0, rows, np.ones(4), 0.5) == (2, 2)
+    # 1, 1 -> .5, 1.5 -> 1.25, .75; the row that found no room has aged nothing
+    np.testing.assert_array_equal(counts, [1.25, 0.75])
+
+
+def test_negative_zero_is_zero():
+    counts, means = np.array([1.0, np.nan]), np.array([[0.0], [np.nan]])
+    assert _append.append_rows(counts, means, 1, 0, np.array([[-0.0]]), np.ones(1), 1.0) == (1, 1)
+
+
+@pytest.mark.parametrize("f", [1.0, 0.97, 0.5])
+def test_weights_are_repetitions(f):
+    rows = np.array([[0.0], [1.0], [0.0], [2.0], [1.0]])
+    weights = np.array([3.0, 1.0, 2.0, 7.0, 4.0])
+    weighted, repeated = np.empty(3), np.empty(3)
+    _append.append_rows(weighted, np.empty((3, 1)), 0, 0, rows, weights, f)
+    many = np.repeat(rows, weights.astype(int), axis=0)
+    _append.append_rows(repeated, np.empty((3, 1)), 0, 0, many, np.ones(len(many)), f)
+    np.testing.assert_allclose(weighted, repeated, rtol=1e-13)
+
+
+@pytest.mark.parametrize("d", [1, 2, 3, 5])
+@pytest.mark.parametrize("printed", [True, False], ids=["printed", "right"])
+def test_roughness_of_one_component(d, printed):
+    one, mean, none = np.ones(1), np.ones((1, d)), np.empty((0, d * d))
+    # int tr^2 of N(0, g/2 I)'s Hessian over N(0; 0, g I) is (d^2 + 2 d) / g^2
+    got = _roughness.roughness(one, mean, none, 0.5, printed)
+    np.testing.assert_allclose(got, (d * d + 2 * d) / 0.25, rtol=1e-13)
+    wide = _roughness.roughness(one, mean, 3.0 * np.eye(d).reshape(1, -1), 0.5, printed)
+    expected = (d * d + 2 * d) / 6.5**2 * (0.5 / 6.5) ** (d / 2)
+    np.testing.assert_allclose(wide, expected, rtol=1e-13)
+
+
+def test_roughness_far_apart():
+    # Components that don't meet: each adds w^2 of its own.
+    weights, none = np.array([0.25, 0.75]), np.empty((0, 4))
+    got = _roughness.roughness(weights, np.array([[0.0, 0.0], [1e9, 0.0]]), none, 1.0, False)
+    np.testing.assert_allclose(got, 8.0 * (0.25**2 + 0.75**2), rtol=1e-13)
+
+
+@pytest.mark.parametrize("n", [0, 1])
+def test_no_or_one_component(n):
+    d = 3
+    means, covs = np.ones((n, d)), np.empty((0, d * d))
+    factors = _hellinger.factorize_all(covs, d)
+    assert [a.shape for a in factors] == [(0, 9), (0, 9), (0,)]
+    assert _goldberger.principal_axes(covs, d).shape == (0, d)
+    ratios = _hellinger.density_ratios(means, *factors)
+    np.testing.assert_array_equal(ratios, np.ones((n, 6, n)))
+    if n:
+        error = _hellinger.local_error(intp([0]), np.ones(1), means, covs, *factors, ratios)
+        assert error == 0.0
+
+
+def test_ratios_of_distant_components_neither_overflow_nor_vanish_into_nan():
+    means = np.array([[0.0], [200.0], [0.0]])[:, [0]]
+    covs = np.array([[1e8]])  # the first is wide, the others are Diracs
+    ratios = _hellinger.density_ratios(means, *_hellinger.factorize_all(covs, 1))
+    assert np.all(ratios >= 0.0)
+    assert np.all(np.isfinite(ratios))
+    assert ratios[1, 0, 2] == 0.0  # 200 deviations away
+    assert ratios[1, 0, 0] > 0.0  # the wide one reaches everywhere
+
+
+@pytest.mark.parametrize("d", [1, 2, 3])
+def test_local_error_of_coinciding_components(d):
+    means, covs = np.ones((3, d)), np.empty((0, d * d))
+    factors = _hellinger.factorize_all(covs, d)
+    ratios = _hellinger.density_ratios(means, *factors)
+    members, weights = intp([0, 1, 2]), np.array([0.1, 0.6, 0.3])
+    error = _hellinger.local_error(members, weights, means, covs, *factors, ratios)
+    assert 0.0 <= error < 1e-12
+
+
+def test_factorize_takes_small_negative_eigenvalues_for_zero():
+    # What rounding leaves of a singular covariance; H = I alone is there then.
+    v = np.array([1.0, 2.0, -1.0]) * 1e5
+    cov = np.outer(v, v) - 1e-3 * np.eye(3)
+    inv_roots, roots, log_dets = _hellinger.factorize_all(cov.reshape(1, -1), 3)
+    eigenvalues = np.linalg.eigvalsh(roots.reshape(3, 3))
+    np.testing.assert_allclose(eigenvalues[:2], 1.0, rtol=1e-9)
+    np.testing.assert_allclose(inv_roots.reshape(3, 3) @ roots.reshape(3, 3), np.eye(3), atol=1e-9)
+    np.testing.assert_allclose(log_dets, 2.0 * np.log(eigenvalues[2]), rtol=1e-9)
+    diagonal = _hellinger.factorize_all(np.array([[-1e-9, 3.0]]), 2)
+    np.testing.assert_array_equal(diagonal[1], [[1.0, 2.0]])
+
+
+def test_first_of_equal_axes_counts():
+    # The diagonal of a square: which of equal entries leads must not hang on rounding.
+    for noise in (0.0, 1e-14, -1e-14):
+        axis = _goldberger.principal_axes(np.array([[1.0, -0.5, -0.5, 1.0 + noise]]), 2)[0]
+        np.testing.assert_allclose(axis, np.sqrt([0.75, 0.75]) * [1, -1], rtol=1e-12)
+        axis = _goldberger.principal_axes(np.array([[4.0, 4.0 + noise, 1.0]]), 3)[0]
+        np.testing.assert_array_equal(axis, [2.0, 0.0, 0.0])
+
+
+@pytest.mark.parametrize("size", [2, 4], ids=["diag", "full"])
+def test_principal_axis_of_zero_covariance(size):
+    np.testing.assert_array_equal(_goldberger.principal_axes(np.zeros((1, size)), 2), [[0.0, 0.0]])
+
+
+def test_two_means_of_two_and_of_equal_components():
+    weights, means = np.array([0.5, 0.3, 0.2]), np.ones((3, 2))
+    none = np.empty((0, 4))
+    first, second = _goldberger.two_means(intp([2, 0]), weights, means, none)
+    assert (first.tolist(), second.tolist()) == ([2], [0])
+    first, second = _goldberger.two_means(intp([2, 0, 1]), weights, means, none)
+    assert sorted([*first, *second]) == [0, 1, 2]
+    assert len(first)
+    assert len(second)
+
+
+def test_two_means_of_equal_means_parts_narrow_from_wide():
+    # No axis to cut across: KL alone tells the clusters apart.
+    covs = np.array([[100.0], [0.01], [120.0], [0.02], [90.0]])
+    sides = _goldberger.two_means(intp(range(5)), np.full(5, 0.2), np.zeros((5, 1)), covs)
+    assert sorted(sorted(side.tolist()) for side in sides) == [[0, 2, 4], [1, 3]]
+
+
+def test_log_density_of_no_rows():
+    got = _log_density.log_density(
+        np.empty((0, 2)), np.zeros(1), np.zeros((1, 2)), np.empty((0, 4)), np.empty(0)
+    )
+    assert got.shape == (0,)
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "diag"])
+def test_log_density_far_out(covariance_type):
+    weights, means, covs = twins.random_components(2, covariance_type, "mixed")
+    inv_roots, _, log_dets = roots_of(covs, 2)
+    points = np.array([[1e100, 0.0], [1e200, 1.0], [-1e300, 1e300], [1e308, -1e308]])
+    got = _log_density.log_density(points, np.log(weights), means, inv_roots, log_dets)
+    assert np.isfinite(got[0])
+    assert np.all(np.isneginf(got[1:]))
+
+
+def test_log_density_with_a_vanished_weight():
+    log_weights = np.array([-np.inf, 0.0])
+    means, none = np.array([[0.0], [3.0]]), np.empty((0, 1))
+    got = _log_density.log_density(np.array([[0.0]]), log_weights, means, none, np.empty(0))
+    np.testing.assert_allclose(got, -0.5 * (9.0 + np.log(2 * np.pi)), rtol=1e-14)
+
+
+# ------------------------------------------------------------------------- read-only inputs
+
+
+def frozen(*arrays):
+    for array in arrays:
+        array.flags.writeable = False
+    return arrays
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "diag"])
+def test_read_only_arrays_are_taken(covariance_type):
+    d = 2
+    weights, means, covs = frozen(*twins.random_components(d, covariance_type, "mixed"))
+    members, starts, axis = frozen(intp(range(8)), intp([0, 3, 8]), np.ones(d))
+    factors = frozen(*_hellinger.factorize_all(covs, d))
+    (ratios,) = frozen(_hellinger.density_ratios(means, *factors))
+    _moments.match_group_moments(weights, means, covs, members, starts)
+    _hellinger.local_error(members, weights, means, covs, *factors, ratios)
+    _goldberger.principal_axes(covs, d)
+    _goldberger.two_means(members, weights, means, covs, axis)
+    _goldberger.two_means(members[:2], weights, means, covs)
+    _roughness.roughness(weights, means, covs, 0.1, False)
+    _log_density.log_density(means, *frozen(np.log(weights)), means, factors[0], factors[2])
+    every = frozen(*twins.random_components(d, covariance_type, "mixed", all_covs=True))
+    _hellinger.hellinger(*every, *every)
+    _append.append_rows(np.empty(9), np.empty((9, d)), 0, 0, means, weights, 0.9)
+    _append.age_class_counts(np.zeros(8), members, weights, 0.9)

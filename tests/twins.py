@@ -1,0 +1,393 @@
+"""Slow, plain twins of the compiled functions, and what several test files share.
+
+Every twin turns what it is given into lists of full covariance matrices (a diagonal one by np.diag, a
+Dirac's is zero) and then follows the formula, so that one code serves both structures.
+"""
+
+import numpy as np
+from scipy.linalg import sqrtm
+from scipy.special import logsumexp
+from scipy.stats import multivariate_normal
+
+from skokde._engine.covariance import STRUCTURES
+from skokde._engine.learn import INITIAL_LIMIT, Settings, learn
+from skokde._engine.mixture import Mixture
+
+# ---------------------------------------------------------------------------- representations
+
+
+def matrices(flat, d, k=None, rest=0.0):
+    """(m, d * d) or (m, d) flattened matrices as (k, d, d); `rest` times I for those after m."""
+    flat = np.asarray(flat)
+    k = len(flat) if k is None else k
+    out = np.array([rest * np.eye(d) for _ in range(k)]).reshape(k, d, d)
+    for i in range(len(flat)):
+        out[i] = flat[i].reshape(d, d) if flat.shape[1] == d * d else np.diag(flat[i])
+    return out
+
+
+def flattened(full, size):
+    """The reverse of `matrices`: (n, d, d) as (n, size), off-diagonals dropped if size is d."""
+    full = np.asarray(full)
+    d = full.shape[-1]
+    if size == d:
+        return np.array([np.diag(matrix) for matrix in full]).reshape(len(full), d)
+    return full.reshape(len(full), d * d)
+
+
+def log_pdf(points, mean, covariance):
+    return np.atleast_1d(multivariate_normal(mean, covariance).logpdf(points))
+
+
+def mixture_log_pdf(points, weights, means, covariances):
+    """Log-densities of a mixture of Gaussians; covariances (k, d, d) or (k, d)."""
+    points = np.asarray(points)
+    covariances = np.asarray(covariances)
+    if covariances.ndim == 2:
+        covariances = [np.diag(c) for c in covariances]
+    terms = [
+        np.log(w) + log_pdf(points, mean, covariance)
+        for w, mean, covariance in zip(weights, means, covariances, strict=True)
+    ]
+    return logsumexp(terms, axis=0).reshape(len(points))
+
+
+def moments(weights, means, covariances):
+    """Total weight, mean and covariance of a mixture; covariances (k, d, d)."""
+    # Differences first: a large offset must not cost the reference its digits.
+    origin = means[0]
+    shifted = means - origin
+    total = weights.sum()
+    mean = sum(w * x for w, x in zip(weights, shifted, strict=True)) / total
+    covariance = (
+        sum(
+            w * (c + np.outer(x - mean, x - mean))
+            for w, x, c in zip(weights, shifted, covariances, strict=True)
+        )
+        / total
+    )
+    return total, origin + mean, covariance
+
+
+def full_covariances(covariances):
+    """(k, d, d) or (k, d) covariances as (k, d, d)."""
+    if covariances.ndim == 3:
+        return covariances
+    return np.array([np.diag(c) for c in covariances]).reshape(*covariances.shape, -1)
+
+
+# ------------------------------------------------------------------------------------- inputs
+
+
+def random_components(d, covariance_type, kind, k=8, *, seed=0, all_covs=False):
+    """Weights, means and flattened covariances of k components, the compounds first.
+
+    `kind` is "diracs", "compounds" or "mixed". Covariances of the compounds only, or of all.
+    """
+    rng = np.random.default_rng([seed, d, len(kind)])
+    m = {"diracs": 0, "compounds": k, "mixed": k // 2}[kind]
+    covs = np.zeros((k, d, d))
+    for i in range(m):
+        root = rng.normal(size=(d, d))
+        covs[i] = root @ root.T * rng.uniform(0.1, 2.0)
+    flat = flattened(covs, d if covariance_type == "diag" else d * d)
+    weights = rng.uniform(0.2, 1.0, size=k)
+    return weights / weights.sum(), 1.5 * rng.normal(size=(k, d)), flat if all_covs else flat[:m]
+
+
+def clumps(d, n, *, seed=0, n_clumps=3, apart=3.0):
+    """Rows from a few correlated clumps."""
+    rng = np.random.default_rng([seed, d])
+    centers = apart * rng.normal(size=(n_clumps, d))
+    roots = rng.normal(size=(n_clumps, d, d)) / np.sqrt(d)
+    which = rng.integers(n_clumps, size=n)
+    return centers[which] + np.einsum("nij,nj->ni", roots[which], rng.normal(size=(n, d)))
+
+
+def learned_mixture(X, covariance_type, *, threshold=0.1, bandwidth="plugin", forgetting=1.0):
+    """The sample model of a stream, with whatever compressions fell due."""
+    structure = STRUCTURES[covariance_type]
+    settings = Settings(structure, bandwidth, threshold, forgetting, None)
+    empty = Mixture.empty(X.shape[1], structure)
+    return learn(empty, INITIAL_LIMIT, np.ascontiguousarray(X), np.ones(len(X)), settings)[0]
+
+
+# -------------------------------------------------------------------------------------- twins
+
+
+def match_group_moments(counts, means, covs, order, starts):
+    d, size = means.shape[1], covs.shape[1]
+    full = matrices(covs, d, len(counts))
+    groups = [order[a:b] for a, b in zip(starts[:-1], starts[1:], strict=True)]
+    out = [moments(counts[g], means[g], full[g]) for g in groups]
+    return (
+        np.array([count for count, _, _ in out]),
+        np.array([mean for _, mean, _ in out]).reshape(-1, d),
+        flattened(np.array([c for _, _, c in out]).reshape(-1, d, d), size),
+    )
+
+
+def append_rows(counts, means, n_components, n_compounds, rows, weights, f):
+    """As the compiled one, but returns new lists: counts, means and the number of rows read."""
+    capacity = len(counts)
+    held = [[counts[i], tuple(means[i])] for i in range(n_components)]
+    for n, (row, w) in enumerate(zip(rows, weights, strict=True)):
+        same = [component for component in held[n_compounds:] if component[1] == tuple(row)]
+        if not same and len(held) == capacity:
+            return [c for c, _ in held], [x for _, x in held], n
+        for component in held:
+            component[0] *= f**w
+        gain = w if f == 1.0 else (1.0 - f**w) / (1.0 - f)
+        if same:
+            same[0][0] += gain
+        else:
+            held.append([gain, tuple(row)])
+    return [c for c, _ in held], [x for _, x in held], len(rows)
+
+
+def age_class_counts(counts, labels, weights, f):
+    counts = list(counts)
+    for label, w in zip(labels, weights, strict=True):
+        counts = [c * f**w for c in counts]
+        counts[label] += w if f == 1.0 else (1.0 - f**w) / (1.0 - f)
+    return counts
+
+
+def roughness(weights, means, covs, pilot, printed):
+    """R(p, F, G) with F = I, as printed or as in section 3 of the design; times the peak's inverse."""
+    k, d = means.shape
+    S = matrices(covs, d, k)
+    F, G = np.eye(d), pilot * np.eye(d)
+    total = 0.0
+    for i in range(k):
+        for j in range(k):
+            A = np.linalg.inv(G + S[i] + S[j])
+            D = means[i] - means[j]
+            if printed:
+                m = D @ A @ D
+                bracket = 2.0 * np.trace(F @ F @ A @ A) * (1.0 - 2.0 * m)
+                bracket += np.trace(F @ A) ** 2 * (1.0 - m) ** 2
+            else:
+                B = A @ (np.eye(d) - 2.0 * np.outer(D, D) @ A)
+                C = A @ (np.eye(d) - np.outer(D, D) @ A)
+                bracket = 2.0 * np.trace(F @ A @ F @ B) + np.trace(F @ C) ** 2
+            pdf = np.exp(log_pdf(D, np.zeros(d), G + S[i] + S[j])[0])
+            total += weights[i] * weights[j] * pdf * bracket
+    return total * (2.0 * np.pi * pilot) ** (d / 2)
+
+
+def sigma_points(mean, root):
+    """Sigma points and weights: +- along each column of the root, then the mean if it counts."""
+    d = len(mean)
+    kappa = max(0, 3 - d)
+    points, weights = [], []
+    for column in root.T:
+        for sign in (1.0, -1.0):
+            points.append(mean + sign * np.sqrt(d + kappa) * column)
+            weights.append(0.5 / (d + kappa))
+    if kappa > 0:
+        points.append(mean)
+        weights.append(kappa / (d + kappa))
+    return np.array(points), np.array(weights)
+
+
+def density_ratios(means, inv_roots, roots, log_dets):
+    k, d = means.shape
+    roots = matrices(roots, d, k, rest=1.0)
+    out = []
+    for i in range(k):
+        points, _ = sigma_points(means[i], roots[i])
+        own = log_pdf(points, means[i], roots[i] @ roots[i])
+        columns = [log_pdf(points, means[j], roots[j] @ roots[j]) - own for j in range(k)]
+        out.append(np.exp(np.array(columns).T))
+    return np.array(out)
+
+
+def hellinger(weights1, means1, covs1, weights2, means2, covs2):
+    """Eqs. 11 to 13, in plain densities: the sigma points are those of p0 = (p1 + p2) / 2."""
+    d = means1.shape[1]
+    smoothed = [matrices(c, d) + np.eye(d) for c in (covs1, covs2)]
+    mixtures = [(weights1, means1, smoothed[0]), (weights2, means2, smoothed[1])]
+    total = 0.0
+    for weights, means, covariances in mixtures:
+        for w, mean, covariance in zip(weights, means, covariances, strict=True):
+            points, sigma_weights = sigma_points(mean, np.real(sqrtm(covariance)))
+            p1, p2 = (
+                sum(w * np.exp(log_pdf(points, m, c)) for w, m, c in zip(*mixture, strict=True))
+                for mixture in mixtures
+            )
+            p0 = 0.5 * (p1 + p2)
+            g = (np.sqrt(p1) - np.sqrt(p2)) ** 2 / p0
+            total += 0.5 * w * (sigma_weights @ g)
+    return np.sqrt(0.5 * total)
+
+
+def local_error(members, weights, means, covs):
+    """Hellinger distance of the members to their Gaussian, times the root of their mass."""
+    d = means.shape[1]
+    full = matrices(covs, d, len(means))[members]
+    mass, mean, covariance = moments(weights[members], means[members], full)
+    if covs.shape[1] == d:
+        covariance = np.diag(np.diag(covariance))
+    distance = hellinger(
+        weights[members] / mass,
+        means[members],
+        full.reshape(-1, d * d),
+        np.ones(1),
+        mean[None],
+        covariance.reshape(1, d * d),
+    )
+    return np.sqrt(mass) * distance
+
+
+def factorize_all(covs, d):
+    smoothed = matrices(covs, d) + np.eye(d)
+    roots = np.array([np.real(sqrtm(c)) for c in smoothed]).reshape(-1, d, d)
+    inv_roots = np.array([np.linalg.inv(root) for root in roots]).reshape(-1, d, d)
+    log_dets = np.array([np.linalg.slogdet(c)[1] for c in smoothed])
+    size = covs.shape[1]
+    return flattened(inv_roots, size), flattened(roots, size), log_dets
+
+
+def principal_axis(covariance):
+    """Leading eigenvector times the root of its eigenvalue, its largest entry positive."""
+    eigenvalues, vectors = np.linalg.eigh(covariance)
+    axis = vectors[:, -1] * np.sqrt(eigenvalues[-1])
+    return axis if axis[np.argmax(np.abs(axis))] > 0.0 else -axis
+
+
+def principal_axes(covs, d):
+    return np.array([principal_axis(c) for c in matrices(covs, d)]).reshape(-1, d)
+
+
+def kl(mean1, covariance1, mean2, covariance2):
+    """KL(N1 || N2)."""
+    precision = np.linalg.inv(covariance2)
+    delta = mean2 - mean1
+    return 0.5 * (
+        np.trace(precision @ covariance1)
+        + delta @ precision @ delta
+        - len(mean1)
+        + np.linalg.slogdet(covariance2)[1]
+        - np.linalg.slogdet(covariance1)[1]
+    )
+
+
+def sub_gaussian(members, weights, means, covs):
+    """Mean and covariance + I of the members together."""
+    d = means.shape[1]
+    full = matrices(covs, d, len(means))[members]
+    _, mean, covariance = moments(weights[members], means[members], full)
+    if covs.shape[1] == d:
+        covariance = np.diag(np.diag(covariance))
+    return mean, covariance + np.eye(d)
+
+
+def split_cost(sides, weights, means, covs):
+    """Goldberger's cost of clusters: weighted KL(component || cluster)."""
+    smoothed = matrices(covs, means.shape[1], len(means)) + np.eye(means.shape[1])
+    return sum(
+        weights[i] * kl(means[i], smoothed[i], *sub_gaussian(side, weights, means, covs))
+        for side in sides
+        for i in side
+    )
+
+
+def two_means(members, weights, means, covs, start=None):
+    d = means.shape[1]
+    members = np.asarray(members)
+    if len(members) == 2:
+        return members[:1], members[1:]
+    mean, smoothed = sub_gaussian(members, weights, means, covs)
+    axis = principal_axis(smoothed - np.eye(d)) if start is None else start
+    labels = (means[members] - mean) @ axis > 0.0
+    if labels.all() or not labels.any():
+        labels = np.arange(len(members)) > 0
+    components = matrices(covs, d, len(means)) + np.eye(d)
+    for _ in range(100):
+        gaussians = [
+            sub_gaussian(side, weights, means, covs) for side in (members[~labels], members[labels])
+        ]
+        costs = np.array([[kl(means[i], components[i], *g) for g in gaussians] for i in members])
+        proposal = costs[:, 1] < costs[:, 0]
+        if np.array_equal(proposal, labels) or proposal.all() or not proposal.any():
+            break
+        labels = proposal
+    return members[~labels], members[labels]
+
+
+def log_density(points, log_weights, means, covs):
+    """Of a mixture with the covariances S_i + I; the S_i themselves are given."""
+    d = means.shape[1]
+    smoothed = matrices(covs, d, len(means)) + np.eye(d)
+    return mixture_log_pdf(points, np.exp(log_weights), means, smoothed)
+
+
+# ------------------------------------------------------------------------------- quadrature
+
+
+def grid(low, high, step):
+    """Points of a regular grid over a box, (n, d), and the volume of a cell.
+
+    The trapezoidal rule on it, a plain sum, is exact to rounding for smooth functions that
+    vanish at the edges once the step is below their finest detail.
+    """
+    axes = [
+        np.linspace(a, b, int(np.ceil((b - a) / s)) + 1)
+        for a, b, s in zip(low, high, np.broadcast_to(step, len(low)), strict=True)
+    ]
+    cell = np.prod([axis[1] - axis[0] for axis in axes])
+    return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(axes)), cell
+
+
+def grid_over(mixtures, step, reach=8.0):
+    """A grid that holds the mixtures' components to `reach` standard deviations."""
+    low = np.min(
+        [m - reach * np.sqrt(np.diag(c)) for _, ms, cs in mixtures for m, c in zip(ms, cs)], axis=0
+    )
+    high = np.max(
+        [m + reach * np.sqrt(np.diag(c)) for _, ms, cs in mixtures for m, c in zip(ms, cs)], axis=0
+    )
+    return grid(low, high, step)
+
+
+def true_hellinger(mixture1, mixture2, step):
+    """Hellinger distance by numerical integration; weights, means, covariances (k, d, d) each."""
+    points, cell = grid_over([mixture1, mixture2], step)
+    p1, p2 = (np.exp(mixture_log_pdf(points, *mixture)) for mixture in (mixture1, mixture2))
+    return np.sqrt(0.5 * cell * np.sum((np.sqrt(p1) - np.sqrt(p2)) ** 2))
+
+
+# --------------------------------------------------------------------- what mixtures must keep
+
+
+def mixture_moments(mixture):
+    """Count, mean and covariance matrix of a sample model."""
+    full = full_covariances(mixture.all_covariances())
+    return moments(mixture.counts, mixture.means, full)
+
+
+def assert_same_moments(got, expected, covariance_type, rtol=1e-10):
+    """Counts, means and covariances agree, measured in the expected standard deviations."""
+    np.testing.assert_allclose(got[0], expected[0], rtol=rtol)
+    variances = np.diag(expected[2])
+    spread = np.sqrt(variances)
+    # Means can't be held closer than their last bits (1e-10 for an offset of 1e6), and a mean that
+    # is off by u changes a covariance by up to s u.
+    bits = 4.0 * np.spacing(np.abs(expected[1]))
+    assert np.all(np.abs(got[1] - expected[1]) <= rtol * spread + bits)
+    error = np.abs(got[2] - expected[2])
+    allowed = rtol * np.outer(spread, spread) + np.outer(spread, bits) + np.outer(bits, spread)
+    assert np.all(np.diag(error) <= np.diag(allowed))
+    if covariance_type == "full":
+        assert np.all(error <= allowed)
+
+
+def assert_details_match(mixture, covariance_type, rtol=1e-10):
+    """Each detailed model has the mean and covariance of its component."""
+    np.testing.assert_allclose(mixture.detail_weights.sum(axis=1), 1.0, rtol=1e-14)
+    for i in range(mixture.n_compounds):
+        expected = 1.0, mixture.means[i], full_covariances(mixture.covariances[i : i + 1])[0]
+        details = full_covariances(mixture.detail_covariances[i])
+        got = moments(mixture.detail_weights[i], mixture.detail_means[i], details)
+        assert_same_moments(got, expected, covariance_type, rtol)
