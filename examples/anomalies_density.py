@@ -6,6 +6,9 @@ Two clusters circle slowly around the origin, and one point in fifty falls anywh
 scored by its log-density before it is learned, anomalies included, as nobody tells which they are.
 With a forgetting factor below one the density is that of the last points, not of all there were, so
 that a place where the clusters have been long ago is not taken for normal.
+
+Merged components are merged again and again, and the errors add up: where data drift, a
+`compression_threshold` below the default 0.1 keeps the density sharp.
 """
 
 import argparse

@@ -7,12 +7,12 @@ random order. Each one is classified first; then its label is shown and the clas
 with one call of `partial_fit`. So every image tests the model before it trains it (prequential
 evaluation), and nothing is known beforehand but the ten labels.
 
-Why these settings: with 64 features and some 180 images a class there are fewer images than a full
-covariance has entries, so `covariance_type="diag"`. All pixels have the same unit, which no rule
-for the bandwidth can know: a kernel as wide as 4 grey levels in every pixel is better here than
-`--bandwidth plugin`, which gives each pixel a width in proportion to its spread. In so many
-dimensions few images are alike; `compression_threshold=0.2` merges more of them than the default
-0.1, and loses little by it.
+Why these settings: all pixels have the same unit, which no rule for the bandwidth can know. A
+kernel as wide as 4 grey levels in every pixel does better here than `--bandwidth plugin`, which
+gives each pixel a width in proportion to its spread in the class, hardly known after a few images.
+Full covariances (`--covariance-type full`) are hardly better than diagonal ones, and take several
+times as long. In 64 dimensions few images are alike; a `compression_threshold` of 0.2 merges more
+of them than the default 0.1 (`--compression-threshold 0.1`) and loses little by it.
 
 Two others run beside it, and are given all images so far for each prediction: the nearest
 neighbour, and GaussianNB, one Gaussian for each class and pixel. (GaussianNB is fitted anew, as its

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-import twins
+from skokde._engine._roughness import roughness
 
+import twins
 from skokde import OnlineKDEDensity
 from skokde._engine import bandwidth as bandwidth_module
-from skokde._engine._roughness import roughness
 from skokde._engine.bandwidth import kernel_coordinates, normal_reference, optimal_scale
 from skokde._engine.covariance import STRUCTURES
 from skokde._engine.whitening import whiten

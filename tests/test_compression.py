@@ -1,14 +1,16 @@
 """Hierarchical compression (paper, Sections 2.3 and 2.6)."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
-import twins
 
+import twins
 from skokde import OnlineKDEDensity
 from skokde._engine.bandwidth import kernel_coordinates
 from skokde._engine.compression import cluster, compress, merge
 from skokde._engine.covariance import STRUCTURES
-from skokde._engine.hellinger import LocalError
+from skokde._engine.hellinger import local_error
 from skokde._engine.kde import components_in
 from skokde._engine.revitalization import revitalize
 
@@ -206,7 +208,7 @@ def test_leaves_are_nested_and_fewer_as_the_threshold_grows(hierarchy):
     levels = [as_sets(cluster(components, t, kernel.axis, None)) for t in THRESHOLDS]
     assert levels[0] == {frozenset([i]) for i in range(mixture.n_components)}
     assert levels[-1] == {frozenset(range(mixture.n_components))}
-    for finer, coarser in zip(levels[:-1], levels[1:], strict=True):
+    for finer, coarser in pairwise(levels):
         assert len(finer) >= len(coarser)
         assert all(any(leaf <= larger for larger in coarser) for leaf in finer)
     assert len({len(level) for level in levels}) >= 4
@@ -290,7 +292,6 @@ def test_distance_to_the_uncompressed_kde_grows_with_the_threshold(d, covariance
         mixture = twins.learned_mixture(X, covariance_type, threshold=0.0)
         kernel = kernel_of(mixture, covariance_type)
         components = components_in(kernel.frame, *mixture[:3])
-        local_error = LocalError(components)
         H = kernel.frame.identity_back()
         single = compress(mixture, kernel, 1.0, None)
         points, cell = twins.grid_over([kde_of(mixture, H), kde_of(single, H)], step_for(H))
@@ -304,7 +305,7 @@ def test_distance_to_the_uncompressed_kde_grows_with_the_threshold(d, covariance
             distances[-1].append(distance)
             # Jointly convex: D^2(whole) <= sum_j w_j D_j^2, as far as the unscented errors are
             # right, which the worse they are the larger the clusters.
-            bound = np.sqrt(sum(local_error(members) ** 2 for members in clusters))
+            bound = np.sqrt(sum(local_error(components, members) ** 2 for members in clusters))
             assert distance <= bound + (0.06 if threshold <= 0.1 else 0.15)
     mean = np.mean(distances, axis=0)
     assert np.all(np.diff(mean) > 0.0)

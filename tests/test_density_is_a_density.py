@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-import twins
 from scipy.special import logsumexp
 from scipy.stats import gaussian_kde, multivariate_normal, multivariate_t
 
+import twins
 from skokde import OnlineKDEDensity
 
 both_structures = pytest.mark.parametrize("covariance_type", ["full", "diag"])

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-import twins
 
+import twins
 from skokde._engine.bandwidth import kernel_coordinates
 from skokde._engine.covariance import STRUCTURES
 from skokde._engine.goldberger import principal_axis_split, two_means
@@ -45,7 +45,7 @@ def test_finds_two_clumps(d, covariance_type):
 @both_structures
 @pytest.mark.parametrize("d", [1, 2, 4])
 def test_result_is_a_partition_that_no_single_move_by_cost_changes(d, covariance_type):
-    mixture, kernel, components = learned(d, covariance_type)
+    mixture, _, components = learned(d, covariance_type)
     arrays = components[:3]
     everything = np.arange(mixture.n_components)
     for members in (everything, everything[::2].copy(), everything[5:9]):

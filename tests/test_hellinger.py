@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-import twins
 
+import twins
 from skokde._engine import _hellinger
 from skokde._engine.bandwidth import kernel_coordinates
 from skokde._engine.covariance import STRUCTURES
-from skokde._engine.hellinger import LocalError, detail_errors, hellinger
+from skokde._engine.hellinger import detail_errors, hellinger, local_error
 from skokde._engine.kde import components_in
 from skokde._engine.mixture import Mixture
 
@@ -157,7 +157,7 @@ def test_local_error_is_the_weighted_distance_to_the_gaussian(d, covariance_type
     mixture = twins.learned_mixture(twins.clumps(d, 150), covariance_type, threshold=0.05)
     assert 0 < mixture.n_compounds < mixture.n_components
     frame = kernel_coordinates(mixture, structure, "plugin").frame
-    local_error = LocalError(components_in(frame, *mixture[:3]))
+    components = components_in(frame, *mixture[:3])
     full = twins.full_covariances(mixture.all_covariances())
     rng = np.random.default_rng(1)
     for size in (2, 3, 5, mixture.n_components):
@@ -173,7 +173,7 @@ def test_local_error_is_the_weighted_distance_to_the_gaussian(d, covariance_type
         )
         expected = np.sqrt(count / mixture.counts.sum()) * distance
         assert expected > 1e-5
-        np.testing.assert_allclose(local_error(members), expected, rtol=1e-9)
+        np.testing.assert_allclose(local_error(components, members), expected, rtol=1e-9)
 
 
 @pytest.mark.parametrize("covariance_type", ["full", "diag"])

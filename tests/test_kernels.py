@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-import twins
 
+import twins
 from skokde._engine import _append, _goldberger, _hellinger, _log_density, _moments, _roughness
 
 CASES = [
@@ -85,29 +85,33 @@ def test_roughness(d, covariance_type, kind, printed):
 
 
 @each_case
-def test_density_ratios(d, covariance_type, kind):
-    for seed in SEEDS:
-        _, means, covs = twins.random_components(d, covariance_type, kind, seed=seed)
-        factors = roots_of(covs, d)
-        got = _hellinger.density_ratios(means, *factors)
-        expected = twins.density_ratios(means, *factors)
-        assert got.shape == expected.shape
-        # Exponents of some hundreds: their rounding is the ratios' relative error.
-        np.testing.assert_allclose(got, expected, rtol=2e-11)
-
-
-@each_case
 def test_local_error(d, covariance_type, kind):
     for seed in SEEDS:
         weights, means, covs = twins.random_components(d, covariance_type, kind, seed=seed)
         factors = roots_of(covs, d)
-        ratios = _hellinger.density_ratios(means, *factors)
         for members in ([0, 1], [2, 5, 7], [7, 3, 0, 4], range(8)):
             members = intp(members)
-            got = _hellinger.local_error(members, weights, means, covs, *factors, ratios)
+            got = _hellinger.local_error(members, weights, means, covs, *factors, np.inf)
             expected = twins.local_error(members, weights, means, covs)
             # The twin subtracts roots of densities that are nearly equal.
             np.testing.assert_allclose(got, expected, rtol=1e-11, atol=1e-13)
+
+
+@each_case
+def test_local_error_may_stop_once_it_is_beyond_enough(d, covariance_type, kind):
+    weights, means, covs = twins.random_components(d, covariance_type, kind, 16)
+    factors = roots_of(covs, d)
+    stopped = 0
+    for members in ([0, 1], [2, 5, 7], range(16)):
+        arrays = intp(members), weights, means, covs, *factors
+        exact = _hellinger.local_error(*arrays, np.inf)
+        for enough in exact * np.array([0.01, 0.3, 0.7, 0.9, 0.999]):
+            got = _hellinger.local_error(*arrays, enough)
+            assert enough < got <= exact * (1.0 + 1e-14)
+            stopped += got < 0.99 * exact
+        for enough in (exact * 1.001, 1.0):
+            assert _hellinger.local_error(*arrays, enough) == exact
+    assert stopped > 0
 
 
 @pytest.mark.parametrize(("kind1", "kind2"), [("mixed", "mixed"), ("diracs", "compounds")])
@@ -263,38 +267,55 @@ def test_roughness_far_apart():
     np.testing.assert_allclose(got, 8.0 * (0.25**2 + 0.75**2), rtol=1e-13)
 
 
-@pytest.mark.parametrize("n", [0, 1])
-def test_no_or_one_component(n):
-    d = 3
-    means, covs = np.ones((n, d)), np.empty((0, d * d))
-    factors = _hellinger.factorize_all(covs, d)
-    assert [a.shape for a in factors] == [(0, 9), (0, 9), (0,)]
-    assert _goldberger.principal_axes(covs, d).shape == (0, d)
-    ratios = _hellinger.density_ratios(means, *factors)
-    np.testing.assert_array_equal(ratios, np.ones((n, 6, n)))
-    if n:
-        error = _hellinger.local_error(intp([0]), np.ones(1), means, covs, *factors, ratios)
-        assert error == 0.0
+def test_no_components():
+    covs = np.empty((0, 9))
+    assert [a.shape for a in _hellinger.factorize_all(covs, 3)] == [(0, 9), (0, 9), (0,)]
+    assert _goldberger.principal_axes(covs, 3).shape == (0, 3)
 
 
-def test_ratios_of_distant_components_neither_overflow_nor_vanish_into_nan():
-    means = np.array([[0.0], [200.0], [0.0]])[:, [0]]
-    covs = np.array([[1e8]])  # the first is wide, the others are Diracs
-    ratios = _hellinger.density_ratios(means, *_hellinger.factorize_all(covs, 1))
-    assert np.all(ratios >= 0.0)
-    assert np.all(np.isfinite(ratios))
-    assert ratios[1, 0, 2] == 0.0  # 200 deviations away
-    assert ratios[1, 0, 0] > 0.0  # the wide one reaches everywhere
+@pytest.mark.parametrize("m", [0, 1], ids=["dirac", "compound"])
+def test_local_error_of_one_component(m):
+    covs = np.ones((m, 1))
+    factors = _hellinger.factorize_all(covs, 1)
+    one, mean = np.ones(1), np.ones((1, 1))
+    assert _hellinger.local_error(intp([0]), one, mean, covs, *factors, np.inf) == 0.0
 
 
 @pytest.mark.parametrize("d", [1, 2, 3])
 def test_local_error_of_coinciding_components(d):
     means, covs = np.ones((3, d)), np.empty((0, d * d))
     factors = _hellinger.factorize_all(covs, d)
-    ratios = _hellinger.density_ratios(means, *factors)
     members, weights = intp([0, 1, 2]), np.array([0.1, 0.6, 0.3])
-    error = _hellinger.local_error(members, weights, means, covs, *factors, ratios)
+    error = _hellinger.local_error(members, weights, means, covs, *factors, np.inf)
     assert 0.0 <= error < 1e-12
+
+
+@pytest.mark.parametrize("distance", [10.0, 200.0, 1e5, 1e100])
+def test_local_error_of_components_that_do_not_meet(distance):
+    """Two samples far apart against one wide Gaussian: densities under- and ratios overflow.
+
+    The Gaussian is so low at the samples, and the samples are nothing at all but one of its sigma
+    points, that the distance comes near to one from below.
+    """
+    means, covs = np.array([[0.0], [distance]]), np.empty((0, 1))
+    factors = _hellinger.factorize_all(covs, 1)
+    weights = np.array([0.5, 0.5])
+    error = _hellinger.local_error(intp([0, 1]), weights, means, covs, *factors, np.inf)
+    assert 0.5 < error <= 1.0
+    if distance < 100.0:  # where the twin's plain densities are still numbers
+        expected = twins.local_error(intp([0, 1]), weights, means, covs)
+        np.testing.assert_allclose(error, expected, rtol=1e-11)
+
+
+def test_wide_component_reaches_distant_ones():
+    # The ratio of a wide one's density to a sample's own is beyond e^600 at no sigma point of it,
+    # but the other way round it underflows: it must count as nothing, not as NaN.
+    means, covs = np.array([[0.0], [200.0], [0.0]]), np.array([[1e8]])
+    factors = _hellinger.factorize_all(covs, 1)
+    weights = np.array([0.4, 0.3, 0.3])
+    for members in ([0, 1], [1, 2], [0, 1, 2]):
+        error = _hellinger.local_error(intp(members), weights, means, covs, *factors, np.inf)
+        assert 0.0 < error < np.sqrt(weights[members].sum())
 
 
 def test_factorize_takes_small_negative_eigenvalues_for_zero():
@@ -381,9 +402,8 @@ def test_read_only_arrays_are_taken(covariance_type):
     weights, means, covs = frozen(*twins.random_components(d, covariance_type, "mixed"))
     members, starts, axis = frozen(intp(range(8)), intp([0, 3, 8]), np.ones(d))
     factors = frozen(*_hellinger.factorize_all(covs, d))
-    (ratios,) = frozen(_hellinger.density_ratios(means, *factors))
     _moments.match_group_moments(weights, means, covs, members, starts)
-    _hellinger.local_error(members, weights, means, covs, *factors, ratios)
+    _hellinger.local_error(members, weights, means, covs, *factors, np.inf)
     _goldberger.principal_axes(covs, d)
     _goldberger.two_means(members, weights, means, covs, axis)
     _goldberger.two_means(members[:2], weights, means, covs)

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-import twins
 
+import twins
 from skokde import OnlineKDEDensity
 from skokde._engine import learn
 from skokde._engine.bandwidth import kernel_coordinates
@@ -127,7 +127,8 @@ def test_single_samples_come_back_to_the_bit(covariance_type):
     revived = revitalize(merged, frame, 0.05)
     assert (revived.n_compounds, revived.n_components) == (0, 5)
     assert {mean.tobytes() for mean in revived.means} == {row.tobytes() for row in X}
-    counts = {mean.tobytes(): count for mean, count in zip(revived.means, revived.counts)}
+    pairs = zip(revived.means, revived.counts, strict=True)
+    counts = {mean.tobytes(): count for mean, count in pairs}
     for row, count in zip(X, mixture.counts, strict=True):
         np.testing.assert_allclose(counts[row.tobytes()], count, rtol=1e-14)
 

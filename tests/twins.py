@@ -1,8 +1,10 @@
 """Slow, plain twins of the compiled functions, and what several test files share.
 
-Every twin turns what it is given into lists of full covariance matrices (a diagonal one by np.diag, a
+Every twin turns what it is given into full covariance matrices (a diagonal one by np.diag, a
 Dirac's is zero) and then follows the formula, so that one code serves both structures.
 """
+
+from itertools import pairwise
 
 import numpy as np
 from scipy.linalg import sqrtm
@@ -118,7 +120,7 @@ def learned_mixture(X, covariance_type, *, threshold=0.1, bandwidth="plugin", fo
 def match_group_moments(counts, means, covs, order, starts):
     d, size = means.shape[1], covs.shape[1]
     full = matrices(covs, d, len(counts))
-    groups = [order[a:b] for a, b in zip(starts[:-1], starts[1:], strict=True)]
+    groups = [order[a:b] for a, b in pairwise(starts)]
     out = [moments(counts[g], means[g], full[g]) for g in groups]
     return (
         np.array([count for count, _, _ in out]),
@@ -154,7 +156,7 @@ def age_class_counts(counts, labels, weights, f):
 
 
 def roughness(weights, means, covs, pilot, printed):
-    """R(p, F, G) with F = I, as printed or as in section 3 of the design; times the peak's inverse."""
+    """R(p, F, G) with F = I, by the printed bracket or the right one, over a pilot kernel's peak."""
     k, d = means.shape
     S = matrices(covs, d, k)
     F, G = np.eye(d), pilot * np.eye(d)
@@ -189,18 +191,6 @@ def sigma_points(mean, root):
         points.append(mean)
         weights.append(kappa / (d + kappa))
     return np.array(points), np.array(weights)
-
-
-def density_ratios(means, inv_roots, roots, log_dets):
-    k, d = means.shape
-    roots = matrices(roots, d, k, rest=1.0)
-    out = []
-    for i in range(k):
-        points, _ = sigma_points(means[i], roots[i])
-        own = log_pdf(points, means[i], roots[i] @ roots[i])
-        columns = [log_pdf(points, means[j], roots[j] @ roots[j]) - own for j in range(k)]
-        out.append(np.exp(np.array(columns).T))
-    return np.array(out)
 
 
 def hellinger(weights1, means1, covs1, weights2, means2, covs2):
@@ -342,12 +332,11 @@ def grid(low, high, step):
 
 def grid_over(mixtures, step, reach=8.0):
     """A grid that holds the mixtures' components to `reach` standard deviations."""
-    low = np.min(
-        [m - reach * np.sqrt(np.diag(c)) for _, ms, cs in mixtures for m, c in zip(ms, cs)], axis=0
-    )
-    high = np.max(
-        [m + reach * np.sqrt(np.diag(c)) for _, ms, cs in mixtures for m, c in zip(ms, cs)], axis=0
-    )
+    means = np.concatenate([means for _, means, _ in mixtures])
+    variances = [np.diagonal(covariances, axis1=1, axis2=2) for _, _, covariances in mixtures]
+    deviations = np.sqrt(np.concatenate(variances))
+    low = np.min(means - reach * deviations, axis=0)
+    high = np.max(means + reach * deviations, axis=0)
     return grid(low, high, step)
 
 

@@ -105,67 +105,74 @@ def two_means(
     cdef Py_ssize_t a, i, j, c, n_first = 0, n_next = 0
     cdef bint full = size != d, same
     cdef const double* cov = &covs[0, 0] if m else NULL
-    if n == 2:
-        return np.asarray(members[:1]), np.asarray(members[1:])
-    cdef double[::1] axis = np.empty(d), work = np.empty(work_size(d)), delta = np.empty(d)
-    cdef double[::1] u = np.empty(d)
-    cdef double[:, ::1] mean = np.empty((2, d)), precision = np.empty((2, size))
+    cdef double[::1] scratch = np.empty(5 * d + 2 * size + work_size(d))
+    cdef double* delta = &scratch[0]
+    cdef double* u = delta + d
+    cdef double* axis = u + d
+    cdef double* mean = axis + d  # of both clusters, as the next
+    cdef double* precision = mean + 2 * d
+    cdef double* work = precision + 2 * size
     cdef double[2] trace, log_det, cost
     cdef double count
     cdef int[::1] iwork = np.empty(3 + 5 * d, dtype=np.intc)
-    cdef signed char[::1] labels = np.zeros(n, dtype=np.int8), proposal = np.zeros(n, dtype=np.int8)
-    sides_array, next_array = np.empty(n, dtype=np.intp), np.empty(n, dtype=np.intp)
-    cdef Py_ssize_t[::1] sides = sides_array, next_sides = next_array
-    if start is not None:
-        axis[:] = start
+    cdef signed char[:, ::1] labels = np.empty((2, n), dtype=np.int8)
+    cdef signed char* label = &labels[0, 0]
+    cdef signed char* proposal = &labels[1, 0]
+    out = np.empty((2, n), dtype=np.intp)
+    cdef Py_ssize_t[:, ::1] sides = out
     with nogil:
-        match_moments(d, full, n, &members[0], &weights[0], &means[0, 0], cov, m,
-                      &count, &mean[0, 0], &precision[0, 0], &delta[0])
+        match_moments(
+            d, full, n, &members[0], &weights[0], &means[0, 0], cov, m,
+            &count, mean, precision, delta,
+        )
         if start is None:
-            principal_axis(d, full, &precision[0, 0], &axis[0], &work[0], &iwork[0])
+            principal_axis(d, full, precision, axis, work, &iwork[0])
+        else:
+            for j in range(d):
+                axis[j] = start[j]
         for a in range(n):
             for j in range(d):
-                delta[j] = means[members[a], j] - mean[0, j]
-            labels[a] = dot(d, &delta[0], &axis[0]) > 0.0
-        if not partition(n, &members[0], &labels[0], &sides[0], &n_first):
+                delta[j] = means[members[a], j] - mean[j]
+            label[a] = dot(d, delta, axis) > 0.0
+        if not partition(n, &members[0], label, &sides[0, 0], &n_first):
             # Equal means: the first component alone, the others follow by KL.
             for a in range(n):
-                labels[a] = a > 0
-            partition(n, &members[0], &labels[0], &sides[0], &n_first)
+                label[a] = a > 0
+            partition(n, &members[0], label, &sides[0, 0], &n_first)
         # The cost falls with each round, so only rounding could keep two assignments alternating.
         for _ in range(100):
             for c in range(2):
                 match_moments(
-                    d, full, n_first if c == 0 else n - n_first,
-                    &sides[0 if c == 0 else n_first], &weights[0], &means[0, 0], cov, m,
-                    &count, &mean[c, 0], &precision[c, 0], &delta[0],
+                    d, full, n_first if c == 0 else n - n_first, &sides[0, c * n_first],
+                    &weights[0], &means[0, 0], cov, m,
+                    &count, mean + c * d, precision + c * size, delta,
                 )
-                invert_smoothed(d, full, &precision[c, 0], &log_det[c], &work[0], &iwork[0])
+                invert_smoothed(d, full, precision + c * size, &log_det[c], work, &iwork[0])
                 trace[c] = 0.0
                 for j in range(d):
-                    trace[c] += precision[c, j * d + j if full else j]
+                    trace[c] += precision[c * size + (j * d + j if full else j)]
             same = True
             for a in range(n):
                 i = members[a]
                 for c in range(2):
                     for j in range(d):
-                        delta[j] = means[i, j] - mean[c, j]
+                        delta[j] = means[i, j] - mean[c * d + j]
                     if full:
-                        symmetric_times(d, &precision[c, 0], &delta[0], &u[0])
+                        symmetric_times(d, precision + c * size, delta, u)
                     else:
                         for j in range(d):
-                            u[j] = precision[c, j] * delta[j]
-                    cost[c] = log_det[c] + trace[c] + dot(d, &delta[0], &u[0])
+                            u[j] = precision[c * size + j] * delta[j]
+                    cost[c] = log_det[c] + trace[c] + dot(d, delta, u)
                     if i < m:
-                        cost[c] += dot(size, &precision[c, 0], &covs[i, 0])
+                        cost[c] += dot(size, precision + c * size, &covs[i, 0])
                 proposal[a] = cost[1] < cost[0]
-                same = same and proposal[a] == labels[a]
-            if same or not partition(n, &members[0], &proposal[0], &next_sides[0], &n_next):
+                same = same and proposal[a] == label[a]
+            if same or not partition(n, &members[0], proposal, &sides[1, 0], &n_next):
                 break
-            labels[:] = proposal
-            sides[:] = next_sides
+            label, proposal = proposal, label
+            sides[0, :] = sides[1, :]
             n_first = n_next
-    return sides_array[:n_first].copy(), sides_array[n_first:].copy()
+    return out[0, :n_first].copy(), out[0, n_first:].copy()
 
 
 cdef void invert_smoothed(

@@ -7,9 +7,13 @@ only ratios of densities matter.
 
 import numpy as np
 
-from libc.math cimport exp, expm1, fabs, fmax, log, sqrt
+from libc.math cimport exp, expm1, fabs, fmax, fmin, log, sqrt
 from scipy.linalg.cython_blas cimport dgemm
 from skokde._engine._gaussian cimport dot, factorize, match_moments, symmetric_times, work_size
+
+# Logarithms of ratios of a component's density to another's at that one's own sigma points: below
+# the first it adds nothing, beyond the second it is all there is.
+cdef double SMALLEST = -60.0, LARGEST = 600.0
 
 
 cdef struct Sigma:
@@ -110,128 +114,6 @@ cdef void log_densities(
         out[2 * d] = -0.5 * (other_log_det + yy)
 
 
-def density_ratios(
-    const double[:, ::1] means,
-    const double[:, ::1] inv_roots,
-    const double[:, ::1] roots,
-    const double[::1] log_dets,
-):
-    """Densities of all components at all components' sigma points, over the component's own.
-
-    Every level of the hierarchy needs them, so they are computed once a compression. The ratio
-    to a component's own density there neither underflows in a sub-mixture that the component is
-    part of, nor matters beyond e^600.
-
-    Returns
-    -------
-    (k, n_points, k) array
-        Entry (i, s, j): p_j / p_i at sigma point s of component i.
-    """
-    cdef Py_ssize_t k = means.shape[0], d = means.shape[1], m = inv_roots.shape[0]
-    cdef Py_ssize_t i, j, s
-    cdef bint full = inv_roots.shape[1] != d
-    cdef Sigma sigma = sigma_points(d)
-    cdef double own
-    cdef double[::1] work = np.empty(work_size(d)), column = np.empty(sigma.n_points)
-    out = np.empty((k, sigma.n_points, k))
-    cdef double[:, :, ::1] ratios = out
-    with nogil:
-        for i in range(k):
-            for j in range(k):
-                log_densities(
-                    d, full, sigma, &means[i, 0], &roots[i, 0] if i < m else NULL,
-                    &means[j, 0], &inv_roots[j, 0] if j < m else NULL,
-                    log_dets[j] if j < m else 0.0, &column[0], &work[0],
-                )
-                for s in range(sigma.n_points):
-                    own = own_log_density(sigma, s, d, log_dets[i] if i < m else 0.0)
-                    own = column[s] - own
-                    ratios[i, s, j] = 0.0 if own < -700.0 else exp(own if own < 600.0 else 600.0)
-    return out
-
-
-def local_error(
-    const Py_ssize_t[::1] members,
-    const double[::1] weights,
-    const double[:, ::1] means,
-    const double[:, ::1] covs,
-    const double[:, ::1] inv_roots,
-    const double[:, ::1] roots,
-    const double[::1] log_dets,
-    const double[:, :, ::1] ratios,
-):
-    """Hellinger distance of a sub-mixture and its single Gaussian, times the root of its mass.
-
-    Parameters
-    ----------
-    members : (n,) array of intp
-    weights : (k,) array, sum one over the whole mixture
-    means : (k, d) array
-    covs, inv_roots, roots : (m, d * d) or (m, d) arrays
-    log_dets : (m,) array
-    ratios : (k, n_points, k) array
-        From `density_ratios`.
-
-    Returns
-    -------
-    float
-    """
-    cdef Py_ssize_t n = members.shape[0], d = means.shape[1]
-    cdef Py_ssize_t m = covs.shape[0], size = covs.shape[1]
-    cdef Py_ssize_t a, b, i, s
-    cdef bint full = size != d
-    cdef Sigma sigma = sigma_points(d)
-    cdef Py_ssize_t n_points = sigma.n_points
-    cdef double mass, log_det, total = 0.0, inside, own, p, peak
-    if n == 1:
-        return 0.0
-    cdef double[::1] share = np.empty(n), column = np.empty(n_points), delta = np.empty(d)
-    cdef double[::1] mean = np.empty(d), work = np.empty(work_size(d))
-    cdef double[:, ::1] square = np.empty((3, size)), table = np.empty((n, n_points))
-    cdef int[::1] iwork = np.empty(3 + 5 * d, dtype=np.intc)
-    cdef const double* row
-    with nogil:
-        match_moments(
-            d, full, n, &members[0], &weights[0], &means[0, 0], &covs[0, 0] if m else NULL, m,
-            &mass, &mean[0], &square[0, 0], &delta[0],
-        )
-        log_det = factorize(
-            d, full, &square[0, 0], &square[1, 0], &square[2, 0], &work[0], &iwork[0]
-        )
-        for a in range(n):
-            share[a] = weights[members[a]] / mass
-        for a in range(n):
-            i = members[a]
-            log_densities(
-                d, full, sigma, &means[i, 0], &roots[i, 0] if i < m else NULL,
-                &mean[0], &square[1, 0], log_det, &column[0], &work[0],
-            )
-            inside = 0.0
-            for s in range(n_points):
-                row = &ratios[i, s, 0]
-                p = 0.0
-                for b in range(n):
-                    p += share[b] * row[members[b]]
-                own = own_log_density(sigma, s, d, log_dets[i] if i < m else 0.0)
-                inside += sigma_weight(sigma, s, d) * divergence(column[s] - own - log(p))
-            total += share[a] * inside
-            log_densities(
-                d, full, sigma, &mean[0], &square[2, 0], &means[i, 0],
-                &inv_roots[i, 0] if i < m else NULL, log_dets[i] if i < m else 0.0,
-                &table[a, 0], &work[0],
-            )
-        for s in range(n_points):
-            peak = table[0, s]
-            for a in range(1, n):
-                peak = fmax(peak, table[a, s])
-            p = 0.0
-            for a in range(n):
-                p += share[a] * exp(table[a, s] - peak)
-            own = own_log_density(sigma, s, d, log_det)
-            total += sigma_weight(sigma, s, d) * divergence(own - peak - log(p))
-    return sqrt(0.5 * mass * total)
-
-
 cdef double log_sum(
     Py_ssize_t n, const double* weights, const double* logs, Py_ssize_t stride
 ) noexcept nogil:
@@ -245,6 +127,108 @@ cdef double log_sum(
         if weights[i] > 0.0:
             total += weights[i] * exp(logs[i * stride] - peak)
     return peak + log(total)
+
+
+def local_error(
+    const Py_ssize_t[::1] members,
+    const double[::1] weights,
+    const double[:, ::1] means,
+    const double[:, ::1] covs,
+    const double[:, ::1] inv_roots,
+    const double[:, ::1] roots,
+    const double[::1] log_dets,
+    double enough,
+):
+    """Hellinger distance of a sub-mixture and its single Gaussian, times the root of its mass.
+
+    Parameters
+    ----------
+    members : (n,) array of intp
+    weights : (k,) array, sum one over the whole mixture
+    means : (k, d) array
+    covs, inv_roots, roots : (m, d * d) or (m, d) arrays
+    log_dets : (m,) array
+    enough : float
+        Where the distance is beyond this, some lower bound of it that is, too, may be returned:
+        most sub-mixtures are far from a Gaussian, and a few sigma points show it.
+
+    Returns
+    -------
+    float
+    """
+    cdef Py_ssize_t n = members.shape[0], d = means.shape[1]
+    cdef Py_ssize_t m = covs.shape[0], size = covs.shape[1]
+    cdef Py_ssize_t a, b, i, j, s
+    cdef bint full = size != d
+    cdef Sigma sigma = sigma_points(d)
+    cdef Py_ssize_t n_points = sigma.n_points
+    cdef double mass, log_det, total = 0.0, inside, own, ratio
+    if n == 1:
+        return 0.0
+    cdef double[::1] scratch = np.empty((n + 2) * (n_points + 1) + 3 * size + 2 * d + work_size(d))
+    cdef int[::1] iwork = np.empty(3 + 5 * d, dtype=np.intc)
+    cdef double* share = &scratch[0]
+    cdef double* column = share + n
+    cdef double* mixed = column + n_points
+    cdef double* table = mixed + n_points
+    cdef double* mean = table + n * n_points
+    cdef double* delta = mean + d
+    cdef double* cov = delta + d
+    cdef double* inv_root = cov + size
+    cdef double* root = inv_root + size
+    cdef double* work = root + size
+    with nogil:
+        match_moments(
+            d, full, n, &members[0], &weights[0], &means[0, 0], &covs[0, 0] if m else NULL, m,
+            &mass, mean, cov, delta,
+        )
+        log_det = factorize(d, full, cov, inv_root, root, work, &iwork[0])
+        # The sigma points of the single Gaussian.
+        for a in range(n):
+            i = members[a]
+            share[a] = weights[i] / mass
+            log_densities(
+                d, full, sigma, mean, root, &means[i, 0],
+                &inv_roots[i, 0] if i < m else NULL, log_dets[i] if i < m else 0.0,
+                table + a * n_points, work,
+            )
+        for s in range(n_points):
+            ratio = own_log_density(sigma, s, d, log_det)
+            ratio -= log_sum(n, share, table + s, n_points)
+            total += sigma_weight(sigma, s, d) * divergence(ratio)
+        # Those of the components: densities over the component's own, whose share of the
+        # mixture's density is no smaller than its weight.
+        for a in range(n):
+            if 0.5 * mass * total > enough * enough:
+                break
+            i = members[a]
+            log_densities(
+                d, full, sigma, &means[i, 0], &roots[i, 0] if i < m else NULL,
+                mean, inv_root, log_det, column, work,
+            )
+            for s in range(n_points):
+                mixed[s] = share[a]
+            for b in range(n):
+                if b == a:
+                    continue
+                j = members[b]
+                log_densities(
+                    d, full, sigma, &means[i, 0], &roots[i, 0] if i < m else NULL,
+                    &means[j, 0], &inv_roots[j, 0] if j < m else NULL,
+                    log_dets[j] if j < m else 0.0, table, work,
+                )
+                for s in range(n_points):
+                    ratio = table[s] - own_log_density(
+                        sigma, s, d, log_dets[i] if i < m else 0.0
+                    )
+                    if ratio > SMALLEST:
+                        mixed[s] += share[b] * exp(fmin(ratio, LARGEST))
+            inside = 0.0
+            for s in range(n_points):
+                own = own_log_density(sigma, s, d, log_dets[i] if i < m else 0.0)
+                inside += sigma_weight(sigma, s, d) * divergence(column[s] - own - log(mixed[s]))
+            total += share[a] * inside
+    return sqrt(0.5 * mass * total)
 
 
 cdef double expected_divergence(

@@ -64,15 +64,14 @@ def detail_errors(mixture: Mixture, frame: Frame) -> np.ndarray:
     return np.sqrt(mixture.counts[:m] / mixture.counts.sum()) * distances
 
 
-class LocalError:
-    """Local clustering errors of sub-mixtures of one KDE."""
+def local_error(components: Components, members: np.ndarray, enough: float = np.inf) -> float:
+    """Local clustering error of taking some components of a KDE together (paper, Eq. 9).
 
-    def __init__(self, components: Components):
-        self._components = components
-        self._ratios = _hellinger.density_ratios(
-            components.means, components.inv_roots, components.roots, components.log_dets
-        )
-
-    def __call__(self, members: np.ndarray) -> float:
-        """Error of taking the members together (paper, Eq. 9)."""
-        return _hellinger.local_error(members, *self._components, self._ratios)
+    Parameters
+    ----------
+    components : Components
+    members : (n,) array of component numbers
+    enough : float
+        An error beyond this need not be exact, only beyond it as well.
+    """
+    return _hellinger.local_error(members, *components, enough)

@@ -17,7 +17,7 @@ from skokde._engine.revitalization import revitalize
 # may be added before the next one. The published implementations start at 15 at most and compress
 # after nearly every sample once they have reached their limit, which is what makes them slow.
 INITIAL_LIMIT = 30
-GROWTH = 1.5
+GROWTH = 1.25
 
 
 class Settings(NamedTuple):

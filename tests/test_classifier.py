@@ -1,0 +1,528 @@
+"""What OnlineKDEClassifier promises of classes, priors and probabilities."""
+
+import numpy as np
+import pytest
+from scipy.special import logsumexp, softmax
+from scipy.stats import norm
+from sklearn.datasets import load_iris
+from sklearn.exceptions import NotFittedError
+from sklearn.utils import shuffle
+
+from skokde import OnlineKDEClassifier, OnlineKDEDensity
+
+both_structures = pytest.mark.parametrize("covariance_type", ["full", "diag"])
+
+NAMES = {
+    "strings": np.array(["setosa", "b", "zz"]),
+    "objects": np.array(["setosa", "b", "zz"], dtype=object),
+    "integers": np.array([7, -1, 3]),
+    "small integers": np.array([2, 0, 1], dtype=np.uint8),
+    "floats": np.array([2.0, 0.0, 1.0]),
+}
+
+
+@pytest.fixture(scope="module")
+def iris():
+    return shuffle(*load_iris(return_X_y=True), random_state=0)
+
+
+def blobs(n=120, seed=0):
+    """Three classes, well apart."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, 3, size=n)
+    return rng.normal(size=(n, 2)) + 8.0 * np.eye(3)[y][:, :2], y
+
+
+# --------------------------------------------------------------------------------- class labels
+
+
+@pytest.mark.parametrize("kind", NAMES)
+@pytest.mark.parametrize("declared", [True, False], ids=["declared", "undeclared"])
+def test_labels_of_any_kind(kind, declared):
+    X, y = blobs()
+    labels = NAMES[kind][y]
+    classifier = OnlineKDEClassifier()
+    for i in range(len(X)):
+        first = {"classes": NAMES[kind]} if declared and i == 0 else {}
+        classifier.partial_fit(X[[i]], labels[[i]], **first)
+    assert classifier.classes_.tolist() == sorted(NAMES[kind].tolist())
+    assert classifier.classes_.dtype.kind == np.array(NAMES[kind].tolist()).dtype.kind
+    counts = dict(zip(*np.unique(labels, return_counts=True), strict=True))
+    expected = [counts[label] for label in classifier.classes_]
+    np.testing.assert_array_equal(classifier.class_count_, expected)
+    predicted = classifier.predict(X)
+    assert predicted.dtype == classifier.classes_.dtype
+    assert predicted.shape == (len(X),)
+    assert classifier.score(X, labels) > 0.95
+    best = np.argmax(classifier.predict_proba(X), axis=1)
+    np.testing.assert_array_equal(classifier.classes_[best], predicted)
+
+
+def test_truth_values_as_labels():
+    X, y = blobs()
+    classifier = OnlineKDEClassifier().fit(X, y == 1)
+    assert classifier.classes_.dtype == bool
+    assert classifier.classes_.tolist() == [False, True]
+    assert classifier.predict(X).dtype == bool
+    assert classifier.score(X, y == 1) > 0.95
+    streamed = OnlineKDEClassifier()
+    for i in range(len(X)):
+        streamed.partial_fit(X[[i]], y[[i]] == 1, classes=[True, False])
+    np.testing.assert_array_equal(streamed.predict_proba(X), classifier.predict_proba(X))
+
+
+@both_structures
+def test_labels_do_not_change_the_model(covariance_type):
+    X, y = blobs()
+    numbers = OnlineKDEClassifier(covariance_type=covariance_type).fit(X, y)
+    words = OnlineKDEClassifier(covariance_type=covariance_type).fit(
+        X, np.array(["a", "b", "c"])[y]
+    )
+    np.testing.assert_array_equal(numbers.predict_proba(X), words.predict_proba(X))
+
+
+def test_undeclared_classes_grow():
+    X, y = blobs()
+    classifier = OnlineKDEClassifier()
+    classifier.partial_fit(X[y == 2], ["m"] * np.sum(y == 2))
+    assert classifier.classes_.tolist() == ["m"]
+    np.testing.assert_array_equal(classifier.predict_proba(X), np.ones((len(X), 1)))
+    middle = classifier.estimators_[0]
+    classifier.partial_fit(X[:1], ["a name that is longer"])
+    assert classifier.classes_.tolist() == ["a name that is longer", "m"]
+    assert classifier.class_count_.tolist() == [1.0, np.sum(y == 2)]
+    assert classifier.estimators_[1].n_samples_seen_ == middle.n_samples_seen_
+    classifier.partial_fit(X[:2], ["z", "n"])
+    assert classifier.classes_.tolist() == ["a name that is longer", "m", "n", "z"]
+    assert classifier.class_count_.tolist() == [1.0, np.sum(y == 2), 1.0, 1.0]
+    assert [e.n_samples_seen_ for e in classifier.estimators_] == [1, np.sum(y == 2), 1, 1]
+    assert classifier.predict_proba(X).shape == (len(X), 4)
+
+
+@both_structures
+def test_a_late_class_is_as_one_declared(covariance_type):
+    X, y = blobs()
+    order = np.argsort(y, kind="stable")[::-1]  # class 0 comes last
+    declared = OnlineKDEClassifier(covariance_type=covariance_type, forgetting_factor=0.99)
+    undeclared = OnlineKDEClassifier(covariance_type=covariance_type, forgetting_factor=0.99)
+    for block in np.array_split(order, 13):
+        declared.partial_fit(X[block], y[block], classes=[0, 1, 2])
+        undeclared.partial_fit(X[block], y[block])
+        seen = np.isin([0, 1, 2], undeclared.classes_)
+        np.testing.assert_array_equal(
+            declared.predict_proba(X)[:, seen], undeclared.predict_proba(X)
+        )
+    np.testing.assert_array_equal(declared.class_count_, undeclared.class_count_)
+    assert seen.all()
+
+
+@both_structures
+def test_prediction_works_from_the_first_sample_on(covariance_type):
+    X, y = blobs()
+    classifier = OnlineKDEClassifier(covariance_type=covariance_type)
+    seen = set()
+    for i in range(30):
+        classifier.partial_fit(X[[i]], y[[i]], classes=[0, 1, 2, 3])
+        seen.add(y[i])
+        probabilities = classifier.predict_proba(X)
+        assert np.isfinite(probabilities).all()
+        np.testing.assert_allclose(probabilities.sum(axis=1), 1.0)
+        unseen = [label for label in range(4) if label not in seen]
+        assert not probabilities[:, unseen].any()
+        assert np.isneginf(classifier.predict_joint_log_proba(X)[:, unseen]).all()
+        assert np.isneginf(classifier.predict_log_proba(X)[:, unseen]).all()
+        assert set(classifier.predict(X)) <= seen
+        assert not hasattr(classifier.estimators_[3], "weights_")
+    assert classifier.class_count_[3] == classifier.class_prior_[3] == 0.0
+    assert classifier.score(X, y) > 0.95
+
+
+def test_two_samples_of_two_classes():
+    classifier = OnlineKDEClassifier().fit([[0.0, 0.0], [4.0, 0.0]], ["left", "right"])
+    rows = [[0.1, 0.0], [3.9, 0.0], [-9.0, 0.0], [99.0, 0.0]]
+    assert classifier.predict(rows).tolist() == ["left", "right", "left", "right"]
+    np.testing.assert_allclose(classifier.predict_proba([[2.0, 0.0]]), [[0.5, 0.5]])
+
+
+def test_one_class_is_enough():
+    X, _ = blobs()
+    classifier = OnlineKDEClassifier().fit(X, np.zeros(len(X)))
+    assert not classifier.predict(X).any()
+    expected = OnlineKDEDensity().fit(X).score_samples(X)
+    np.testing.assert_allclose(classifier.score_samples(X), expected, rtol=1e-12)
+
+
+def test_of_equally_probable_classes_the_first():
+    X = np.random.default_rng(0).normal(size=(40, 2))
+    classifier = OnlineKDEClassifier().fit(np.repeat(X, 2, axis=0), ["z", "a"] * 40)
+    assert set(classifier.predict(X)) == {"a"}
+    np.testing.assert_allclose(classifier.predict_proba(X), 0.5)
+
+
+def test_before_fitting():
+    classifier = OnlineKDEClassifier()
+    for name in ("classes_", "class_count_", "class_prior_", "estimators_", "n_features_in_"):
+        assert not hasattr(classifier, name)
+    # All weights zero: the classes are known, but there is no density yet.
+    X, y = blobs()
+    classifier.partial_fit(X, y, sample_weight=np.zeros(len(X)))
+    assert classifier.classes_.tolist() == [0, 1, 2]
+    with pytest.raises(NotFittedError):
+        classifier.predict(X)
+    classifier.partial_fit(X, y)
+    np.testing.assert_array_equal(
+        classifier.predict_proba(X), OnlineKDEClassifier().fit(X, y).predict_proba(X)
+    )
+
+
+# ---------------------------------------------------------------------------------- the densities
+
+
+@both_structures
+@pytest.mark.parametrize("forgetting_factor", [1.0, 0.97])
+def test_densities_are_those_of_each_class_alone(
+    iris, assert_same_model, covariance_type, forgetting_factor
+):
+    X, y = iris
+    parameters = {
+        "covariance_type": covariance_type,
+        "forgetting_factor": forgetting_factor,
+        "compression_threshold": 0.2,
+        "bandwidth": "scott",
+        "max_components": 25,
+    }
+    classifier = OnlineKDEClassifier(**parameters)
+    for block in np.array_split(np.arange(150), 4):
+        classifier.partial_fit(X[block], y[block])
+    assert len(classifier.estimators_) == 3
+    for label, density in enumerate(classifier.estimators_):
+        assert type(density) is OnlineKDEDensity
+        assert density.get_params() == parameters
+        alone = OnlineKDEDensity(**parameters).fit(X[y == label])
+        assert_same_model(density, alone)
+        np.testing.assert_array_equal(density.score_samples(X), alone.score_samples(X))
+
+
+def test_a_class_ages_with_its_own_rows_only(assert_same_model, state_of):
+    X, y = blobs()
+    classifier = OnlineKDEClassifier(forgetting_factor=0.9).fit(X, y)
+    before, count = state_of(classifier.estimators_[1]), classifier.class_count_[1]
+    classifier.partial_fit(X[y == 2], y[y == 2])
+    assert_same_model(before, classifier.estimators_[1])
+    expected = count * 0.9 ** np.sum(y == 2)
+    assert classifier.class_count_[1] == pytest.approx(expected, rel=1e-12)
+
+
+@both_structures
+def test_joint_is_prior_times_density(iris, covariance_type):
+    X, y = iris
+    classifier = OnlineKDEClassifier(covariance_type=covariance_type).fit(X, y)
+    joint = classifier.predict_joint_log_proba(X)
+    assert joint.shape == (150, 3)
+    densities = np.column_stack([e.score_samples(X) for e in classifier.estimators_])
+    expected = densities + np.log(classifier.class_prior_)
+    np.testing.assert_allclose(joint, expected, rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(classifier.predict_proba(X), softmax(joint, axis=1), atol=1e-14)
+    np.testing.assert_allclose(classifier.predict_proba(X).sum(axis=1), 1.0)
+    log_proba = joint - logsumexp(joint, axis=1, keepdims=True)
+    np.testing.assert_allclose(classifier.predict_log_proba(X), log_proba, rtol=1e-10, atol=1e-12)
+    mixture = logsumexp(joint, axis=1)
+    np.testing.assert_allclose(classifier.score_samples(X), mixture, rtol=1e-12)
+    assert classifier.score(X, y) == np.mean(classifier.classes_[np.argmax(joint, axis=1)] == y)
+
+
+# --------------------------------------------------------------- spread that a class does not have
+
+
+def normal_reference(d, n):
+    return (4.0 / ((d + 2.0) * n)) ** (1.0 / (d + 4.0))
+
+
+@pytest.mark.parametrize("times", [1, 2, 40])
+@both_structures
+def test_constant_class_has_the_spread_of_the_whole_data(covariance_type, times):
+    other = np.random.default_rng(0).normal(10.0, 3.0, size=(25, 1))
+    X = np.vstack([np.full((times, 1), 4.0), other])
+    y = np.repeat(["constant", "other"], [times, 25])
+    classifier = OnlineKDEClassifier(covariance_type=covariance_type, bandwidth="silverman")
+    classifier.fit(X, y)
+    rows = np.linspace(-5.0, 20.0, 30)[:, None]
+    expected = norm.logpdf(rows[:, 0], 4.0, normal_reference(1, times) * X.std())
+    expected += np.log(times / (times + 25.0))
+    joint = classifier.predict_joint_log_proba(rows)
+    np.testing.assert_allclose(joint[:, 0], expected, rtol=1e-10)
+    # The other class has a spread of its own.
+    alone = OnlineKDEDensity(covariance_type=covariance_type, bandwidth="silverman").fit(other)
+    expected = alone.score_samples(rows) + np.log(25.0 / (times + 25.0))
+    np.testing.assert_allclose(joint[:, 1], expected, rtol=1e-10)
+
+
+@both_structures
+def test_feature_constant_within_a_class(covariance_type):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 2)) * [1.0, 5.0]
+    y = np.repeat([0, 1], 30)
+    X[y == 0, 1] = 3.0
+    parameters = {"covariance_type": covariance_type, "bandwidth": "scott"}
+    classifier = OnlineKDEClassifier(**parameters).fit(X, y)
+    rows = rng.normal(size=(20, 2)) * [1.0, 5.0]
+    # A product: one density of the feature that varies, a normal for the one that does not.
+    H = 30.0 ** (-1.0 / 6.0)
+    varying = OnlineKDEDensity(
+        covariance_type=covariance_type, bandwidth=[(H * X[:30, 0].std()) ** 2]
+    )
+    expected = varying.fit(X[:30, :1]).score_samples(rows[:, :1]) + np.log(0.5)
+    expected += norm.logpdf(rows[:, 1], 3.0, H * X[:, 1].std())
+    joint = classifier.predict_joint_log_proba(rows)
+    np.testing.assert_allclose(joint[:, 0], expected, rtol=1e-9)
+
+
+@both_structures
+def test_feature_constant_in_all_classes(covariance_type):
+    X, y = blobs()
+    X = np.column_stack([X, np.full(len(X), 0.3)])
+    classifier = OnlineKDEClassifier(covariance_type=covariance_type).fit(X, y)
+    assert np.isfinite(classifier.predict_joint_log_proba(X)).all()
+    assert classifier.score(X, y) > 0.95
+
+
+def test_spread_of_the_whole_data_follows_the_stream():
+    # It is looked up when scoring, so it does not depend on the order of the classes.
+    X, y = blobs()
+    X[y == 0] = [8.0, 0.0]
+    order = np.argsort(y, kind="stable")
+    forwards = OnlineKDEClassifier().partial_fit(X[order], y[order])
+    backwards = OnlineKDEClassifier()
+    for row in order[::-1]:
+        backwards.partial_fit(X[[row]], y[[row]])
+        assert np.isfinite(backwards.predict_proba(X)).all()
+    first, second = (c.predict_joint_log_proba(X)[:, 0] for c in (forwards, backwards))
+    np.testing.assert_allclose(first, second, rtol=1e-9)
+
+
+@both_structures
+def test_single_sample_of_a_class_is_usable_among_many_features(covariance_type):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(81, 20)), np.repeat([0, 1], [80, 1])
+    X[80] += 6.0
+    classifier = OnlineKDEClassifier(covariance_type=covariance_type, priors=[0.5, 0.5]).fit(X, y)
+    assert classifier.predict(X[80:] + 0.5).tolist() == [1]
+    assert not classifier.predict(X[:80]).any()
+
+
+# ----------------------------------------------------------------------------------------- priors
+
+
+def test_priors_are_counts():
+    X, y = blobs()
+    classifier = OnlineKDEClassifier().fit(X, y)
+    counts = np.bincount(y)
+    np.testing.assert_array_equal(classifier.class_count_, counts)
+    assert classifier.class_count_.dtype == np.float64
+    np.testing.assert_allclose(classifier.class_prior_, counts / counts.sum(), rtol=1e-15)
+
+
+def test_sample_weights_count_in_the_priors():
+    X, y = blobs()
+    weights = np.random.default_rng(0).random(len(X)) * (y != 1)
+    classifier = OnlineKDEClassifier().fit(X, y, sample_weight=weights)
+    expected = np.bincount(y, weights)
+    assert expected[1] == 0.0
+    np.testing.assert_allclose(classifier.class_count_, expected, rtol=1e-12)
+    np.testing.assert_allclose(classifier.class_prior_, expected / expected.sum(), rtol=1e-12)
+    assert not classifier.predict_proba(X)[:, 1].any()
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_priors_age_with_every_row_of_the_stream(size):
+    # By hand, f = 1/2: a 1, a 1 1/2, b (3/4, 1), a (1 3/8, 1/2).
+    X, y = np.arange(4.0)[:, None], np.array(["a", "a", "b", "a"])
+    classifier = OnlineKDEClassifier(forgetting_factor=0.5)
+    for start in range(0, 4, size):
+        classifier.partial_fit(X[start : start + size], y[start : start + size])
+    assert classifier.class_count_.tolist() == [1.375, 0.5]
+    assert classifier.class_prior_.tolist() == [1.375 / 1.875, 0.5 / 1.875]
+    # The density of b has aged with its own row only.
+    assert classifier.estimators_[1].n_samples_seen_ == 1.0
+
+
+def test_priors_age_by_the_weight_of_a_row():
+    # A row of weight 2 is as two rows: a 1 1/2, then b: (3/4, 1), then b of weight 0.
+    classifier = OnlineKDEClassifier(forgetting_factor=0.5)
+    classifier.partial_fit([[0.0], [1.0], [2.0]], ["a", "b", "b"], sample_weight=[2.0, 1.0, 0.0])
+    np.testing.assert_allclose(classifier.class_count_, [0.75, 1.0], rtol=1e-15)
+
+
+def test_a_class_that_stops_coming_loses_weight():
+    X, y = blobs(300)
+    classifier = OnlineKDEClassifier(forgetting_factor=0.98).fit(X, y)
+    before = classifier.class_prior_[1]
+    classifier.partial_fit(X[y != 1], y[y != 1])
+    assert classifier.class_prior_[1] < 0.05 * before
+    assert np.mean(classifier.predict(X[y == 1]) == 1) > 0.95  # its density is what it was
+
+
+def test_a_class_forgotten_altogether():
+    X, y = blobs(300)
+    classifier = OnlineKDEClassifier(forgetting_factor=0.3).fit(X, y)
+    for _ in range(8):
+        classifier.partial_fit(X[y != 1], y[y != 1])
+    assert classifier.class_prior_[1] < 1e-300
+    probabilities = classifier.predict_proba(X)
+    assert np.isfinite(probabilities).all()
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1.0)
+
+
+@pytest.mark.parametrize("form", [list, tuple, np.array, np.float32])
+def test_given_priors(form):
+    X, y = blobs()
+    given = [0.5, 0.375, 0.125]
+    classifier = OnlineKDEClassifier(priors=form(given)).fit(X, y)
+    np.testing.assert_allclose(classifier.class_prior_, given)
+    np.testing.assert_array_equal(classifier.class_count_, np.bincount(y))
+    counted = OnlineKDEClassifier().fit(X, y)
+    shift = np.log(given) - np.log(counted.class_prior_)
+    np.testing.assert_allclose(
+        classifier.predict_joint_log_proba(X),
+        counted.predict_joint_log_proba(X) + shift,
+        rtol=1e-10,
+        atol=1e-10,
+    )
+
+
+def test_given_priors_do_not_age():
+    X, y = blobs()
+    classifier = OnlineKDEClassifier(priors=[0.5, 0.3, 0.2], forgetting_factor=0.5).fit(X, y)
+    np.testing.assert_allclose(classifier.class_prior_, [0.5, 0.3, 0.2])
+
+
+def test_given_priors_are_renormalised_over_the_classes_seen():
+    X, y = blobs()
+    classifier = OnlineKDEClassifier(priors=[0.5, 0.3, 0.2])
+    classifier.partial_fit(X[y == 2], y[y == 2], classes=[0, 1, 2])
+    np.testing.assert_array_equal(classifier.class_prior_, [0.0, 0.0, 1.0])
+    classifier.partial_fit(X[y == 0], y[y == 0])
+    np.testing.assert_allclose(classifier.class_prior_, [5 / 7, 0.0, 2 / 7])
+    classifier.partial_fit(X[y == 1], y[y == 1])
+    np.testing.assert_allclose(classifier.class_prior_, [0.5, 0.3, 0.2])
+
+
+def test_zero_prior():
+    X, y = blobs()
+    classifier = OnlineKDEClassifier(priors=[0.5, 0.0, 0.5]).fit(X, y)
+    assert np.isneginf(classifier.predict_joint_log_proba(X)[:, 1]).all()
+    assert not classifier.predict_proba(X)[:, 1].any()
+    assert set(classifier.predict(X)) == {0, 2}
+
+
+def test_all_the_prior_on_classes_not_seen():
+    # Nothing is known of the classes that have come: they share equally.
+    X, y = blobs()
+    classifier = OnlineKDEClassifier(priors=[0.0, 1.0, 0.0])
+    classifier.partial_fit(X[y != 1], y[y != 1], classes=[0, 1, 2])
+    np.testing.assert_array_equal(classifier.class_prior_, [0.5, 0.0, 0.5])
+    np.testing.assert_allclose(classifier.predict_proba(X).sum(axis=1), 1.0)
+    classifier.partial_fit(X, y)
+    np.testing.assert_array_equal(classifier.class_prior_, [0.0, 1.0, 0.0])
+
+
+def test_priors_change_what_is_predicted():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(400, 1)), rng.integers(0, 2, size=400)
+    shares = [
+        np.mean(OnlineKDEClassifier(priors=[1.0 - p, p]).fit(X, y).predict(X))
+        for p in (0.01, 0.5, 0.99)
+    ]
+    assert shares[0] < 0.05 < 0.2 < shares[1] < 0.8 < 0.95 < shares[2]
+
+
+def test_priors_set_later_take_effect_at_the_next_prediction():
+    X, y = blobs()
+    classifier = OnlineKDEClassifier().fit(X, y)
+    classifier.predict(X)
+    classifier.set_params(priors=[0.1, 0.1, 0.8])
+    expected = OnlineKDEClassifier(priors=[0.1, 0.1, 0.8]).fit(X, y)
+    np.testing.assert_array_equal(classifier.predict_proba(X), expected.predict_proba(X))
+
+
+@pytest.mark.parametrize("bandwidth", ["silverman", 3.0, [4.0, 9.0]], ids=str)
+@both_structures
+def test_bandwidth_set_later_takes_effect_at_the_next_prediction(covariance_type, bandwidth):
+    # As for the density.
+    X, y = blobs(60)  # nothing compressed, so that a new fit has the same components
+    classifier = OnlineKDEClassifier(covariance_type=covariance_type).fit(X, y)
+    classifier.predict(X)
+    classifier.set_params(bandwidth=bandwidth)
+    expected = OnlineKDEClassifier(covariance_type=covariance_type, bandwidth=bandwidth).fit(X, y)
+    assert all(density.n_components_ <= 30 for density in expected.estimators_)
+    np.testing.assert_array_equal(classifier.predict_proba(X), expected.predict_proba(X))
+    np.testing.assert_array_equal(classifier.score_samples(X), expected.score_samples(X))
+
+
+# --------------------------------------------------------------------------------------- far rows
+
+
+@both_structures
+def test_rows_where_no_class_has_a_density_get_the_prior(covariance_type):
+    X, y = blobs()
+    classifier = OnlineKDEClassifier(covariance_type=covariance_type, priors=[0.5, 0.3, 0.2])
+    classifier.partial_fit(X * 1e-30, y, classes=[0, 1, 2])  # so that 1e200 squared overflows
+    rows = np.array([[1e200, 0.0], [-1e308, 1e308], [0.0, 0.0]])
+    joint = classifier.predict_joint_log_proba(rows)
+    assert np.isneginf(joint[:2]).all()
+    assert np.isneginf(classifier.score_samples(rows)[:2]).all()
+    probabilities = classifier.predict_proba(rows)
+    np.testing.assert_allclose(probabilities[:2], [[0.5, 0.3, 0.2]] * 2)
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1.0)
+    assert np.isfinite(classifier.predict_log_proba(rows)).all()
+    assert classifier.predict(rows)[:2].tolist() == [0, 0]
+    assert np.isfinite(joint[2]).all()
+
+
+def test_far_rows_get_the_prior_of_the_classes_seen():
+    X, y = blobs()
+    classifier = OnlineKDEClassifier()
+    classifier.partial_fit(X[y != 1] * 1e-30, y[y != 1], classes=[0, 1, 2])
+    probabilities = classifier.predict_proba([[1e200, 1e200]])
+    np.testing.assert_allclose(probabilities[0], classifier.class_prior_)
+    assert classifier.class_prior_[1] == 0.0
+    assert classifier.predict([[1e200, 1e200]])[0] in (0, 2)
+
+
+@both_structures
+def test_far_rows_belong_to_the_wider_class(covariance_type):
+    # Far out the log-densities are huge, but they still differ.
+    rng = np.random.default_rng(0)
+    X = np.vstack([rng.normal(size=(100, 2)), 5.0 * rng.normal(size=(100, 2))])
+    y = np.repeat(["narrow", "wide"], 100)
+    classifier = OnlineKDEClassifier(covariance_type=covariance_type, priors=[0.9, 0.1]).fit(X, y)
+    rows = 10.0 ** np.array([[2, 2], [6, 6], [9, 8], [12, 12], [30, 29], [100, 100]])
+    assert set(classifier.predict(np.vstack([rows, -rows]))) == {"wide"}
+    assert np.isfinite(classifier.score_samples(rows)).all()
+
+
+# --------------------------------------------------------------------------------------- accuracy
+
+
+@both_structures
+def test_accuracy_of_a_stream(iris, covariance_type):
+    # Prequential: each flower is classified before it is learned.
+    X, y = iris
+    classifier = OnlineKDEClassifier(covariance_type=covariance_type)
+    right = []
+    for i in range(150):
+        if i >= 30:
+            right.append(classifier.predict(X[[i]])[0] == y[i])
+        classifier.partial_fit(X[[i]], y[[i]])
+    assert np.mean(right) > 0.9
+
+
+def test_forgetting_follows_classes_that_swap():
+    X, y = blobs(600)
+    forgetful = OnlineKDEClassifier(forgetting_factor=0.95).fit(X, y)
+    faithful = OnlineKDEClassifier().fit(X, y)
+    swapped = (y + 1) % 3
+    for classifier in (forgetful, faithful):
+        classifier.partial_fit(X[:400], swapped[:400])
+    assert forgetful.score(X[400:], swapped[400:]) > 0.95
+    assert faithful.score(X[400:], swapped[400:]) < 0.8
