@@ -137,7 +137,8 @@ def local_error(
     const double[:, ::1] inv_roots,
     const double[:, ::1] roots,
     const double[::1] log_dets,
-    double enough,
+    double low,
+    double high,
 ):
     """Hellinger distance of a sub-mixture and its single Gaussian, times the root of its mass.
 
@@ -148,9 +149,10 @@ def local_error(
     means : (k, d) array
     covs, inv_roots, roots : (m, d * d) or (m, d) arrays
     log_dets : (m,) array
-    enough : float
-        Where the distance is beyond this, some lower bound of it that is, too, may be returned:
-        most sub-mixtures are far from a Gaussian, and a few sigma points show it.
+    low, high : float
+        Where the error is at most `low`, or beyond `high`, the result need only be so as well:
+        some sub-mixtures are so light that nothing can matter, and most are so far from a
+        Gaussian that a few sigma points show it.
 
     Returns
     -------
@@ -162,9 +164,13 @@ def local_error(
     cdef bint full = size != d
     cdef Sigma sigma = sigma_points(d)
     cdef Py_ssize_t n_points = sigma.n_points
-    cdef double mass, log_det, total = 0.0, inside, own, ratio
+    cdef double mass = 0.0, log_det, total = 0.0, inside, own, ratio
     if n == 1:
         return 0.0
+    for a in range(n):
+        mass += weights[members[a]]
+    if mass <= low * low:
+        return sqrt(mass)
     cdef double[::1] scratch = np.empty((n + 2) * (n_points + 1) + 3 * size + 2 * d + work_size(d))
     cdef int[::1] iwork = np.empty(3 + 5 * d, dtype=np.intc)
     cdef double* share = &scratch[0]
@@ -199,7 +205,7 @@ def local_error(
         # Those of the components: densities over the component's own, whose share of the
         # mixture's density is no smaller than its weight.
         for a in range(n):
-            if 0.5 * mass * total > enough * enough:
+            if 0.5 * mass * total > high * high:
                 break
             i = members[a]
             log_densities(

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from libc.math cimport exp, log
+from libc.math cimport exp, log, sqrt
 from skokde._engine._gaussian cimport dot, invert, symmetric_times
 
 
@@ -42,55 +42,93 @@ def roughness(
         R times (2 pi pilot)^(d / 2), which neither under- nor overflows.
     """
     cdef Py_ssize_t k = means.shape[0], d = means.shape[1], m = covs.shape[0], size = covs.shape[1]
-    cdef Py_ssize_t i, j, c
+    cdef Py_ssize_t i, j
     cdef bint full = size != d
-    cdef double total = 0.0, term, q, value, log_det, trace, trace2, uu, uau
-    cdef double[:, ::1] inverses = np.empty((max(m, 1), size))
-    cdef double[:, ::1] moments = np.empty((max(m, 1), 3))
-    cdef double[::1] pair = np.empty(size), delta = np.empty(d), u = np.empty(d), au = np.empty(d)
-    cdef const double* a
+    cdef double total = 0.0, value, log_det, trace, trace2, nothing, bound
+    cdef double[:, ::1] inverses = np.empty((max(m, 1), size)), traces = np.empty((max(m, 1), 3))
+    cdef double[::1] pair = np.empty(size), scratch = np.empty(3 * d), norms = np.empty(k)
     with nogil:
-        for i in range(m):
-            trace_inverse(
-                d, full, &covs[i, 0], NULL, pilot, &inverses[i, 0],
-                &moments[i, 0], &moments[i, 1], &moments[i, 2],
-            )
         for i in range(k):
-            for j in range(i, k):
-                for c in range(d):
-                    delta[c] = means[i, c] - means[j, c]
-                if i >= m:
-                    q = dot(d, &delta[0], &delta[0]) / pilot
-                    if q > 1000.0:
-                        continue
-                    value = bracket(
-                        printed, d / pilot, d / (pilot * pilot), q, q / pilot, q / pilot / pilot
+            if i < m:
+                trace_inverse(
+                    d, full, &covs[i, 0], &covs[i, 0], pilot, &pair[0], &trace, &trace2, &log_det
+                )
+                trace_inverse(
+                    d, full, &covs[i, 0], NULL, pilot, &inverses[i, 0],
+                    &traces[i, 0], &traces[i, 1], &traces[i, 2],
+                )
+                norms[i] = sqrt(dot(size, &covs[i, 0], &covs[i, 0]))
+            else:
+                trace, trace2, log_det, norms[i] = d / pilot, d / (pilot * pilot), 0.0, 0.0
+            value = bracket(printed, trace, trace2, 0.0, 0.0, 0.0)
+            total += weights[i] * weights[i] * value * exp(-0.5 * log_det)
+        # What K^2 pairs of components that are far apart add may be lost to rounding.
+        nothing = log(total) - 45.0
+        for i in range(k):
+            for j in range(i + 1, k):
+                bound = log_bound(
+                    d, &means[i, 0], &means[j, 0], norms[i] + norms[j], pilot, &scratch[0]
+                )
+                if log(weights[i] * weights[j]) + bound < nothing:
+                    continue
+                if i < m and j < m:
+                    trace_inverse(
+                        d, full, &covs[i, 0], &covs[j, 0], pilot, &pair[0],
+                        &trace, &trace2, &log_det,
                     )
-                    term = exp(-0.5 * q)
+                    value = pair_term(
+                        d, full, printed, &pair[0], trace, trace2, log_det, pilot, &scratch[0]
+                    )
+                elif i < m:
+                    value = pair_term(
+                        d, full, printed, &inverses[i, 0], traces[i, 0], traces[i, 1],
+                        traces[i, 2], pilot, &scratch[0],
+                    )
                 else:
-                    if j >= m:
-                        a = &inverses[i, 0]
-                        trace, trace2, log_det = moments[i, 0], moments[i, 1], moments[i, 2]
-                    else:
-                        trace_inverse(
-                            d, full, &covs[i, 0], &covs[j, 0], pilot, &pair[0],
-                            &trace, &trace2, &log_det,
-                        )
-                        a = &pair[0]
-                    if full:
-                        symmetric_times(d, a, &delta[0], &u[0])
-                        symmetric_times(d, a, &u[0], &au[0])
-                    else:
-                        for c in range(d):
-                            u[c] = a[c] * delta[c]
-                            au[c] = a[c] * u[c]
-                    q = dot(d, &delta[0], &u[0])
-                    uu = dot(d, &u[0], &u[0])
-                    uau = dot(d, &u[0], &au[0])
-                    value = bracket(printed, trace, trace2, q, uu, uau)
-                    term = exp(-0.5 * (q + log_det))
-                total += weights[i] * weights[j] * term * value * (1.0 if i == j else 2.0)
+                    value = pair_term(
+                        d, full, printed, NULL, d / pilot, d / (pilot * pilot), 0.0, pilot,
+                        &scratch[0],
+                    )
+                total += 2.0 * weights[i] * weights[j] * value
     return total
+
+
+cdef double log_bound(
+    Py_ssize_t d, const double* mean1, const double* mean2, double norm, double pilot,
+    double* delta,
+) noexcept nogil:
+    # The logarithm of what a pair's term is at most, from bounds of the eigenvalues of A: at most
+    # 1 / pilot, at least 1 / (pilot + norm). Leaves the difference of the means in delta.
+    cdef Py_ssize_t j
+    cdef double square = 0.0, least
+    for j in range(d):
+        delta[j] = mean1[j] - mean2[j]
+        square += delta[j] * delta[j]
+    least = square / (pilot + norm)
+    return 2.0 * log(2.0 * d * (1.0 + square / pilot) / pilot) - 0.5 * least
+
+
+cdef double pair_term(
+    Py_ssize_t d, bint full, bint printed, const double* a, double trace, double trace2,
+    double log_det, double pilot, double* scratch,
+) noexcept nogil:
+    # N(D; 0, A^-1) times the bracket; a NULL A is I / pilot.
+    cdef Py_ssize_t j
+    cdef const double* delta = scratch
+    cdef double* u = scratch + d
+    cdef double* au = scratch + 2 * d
+    cdef double m
+    if a != NULL and full:
+        symmetric_times(d, a, delta, u)
+        symmetric_times(d, a, u, au)
+    else:
+        for j in range(d):
+            u[j] = delta[j] * (1.0 / pilot if a == NULL else a[j])
+            au[j] = u[j] * (1.0 / pilot if a == NULL else a[j])
+    m = dot(d, delta, u)
+    return exp(-0.5 * (m + log_det)) * bracket(
+        printed, trace, trace2, m, dot(d, u, u), dot(d, u, au)
+    )
 
 
 cdef void trace_inverse(

@@ -10,7 +10,7 @@ import numpy as np
 from skokde._engine.bandwidth import Kernel
 from skokde._engine.goldberger import two_means
 from skokde._engine.hellinger import local_error
-from skokde._engine.kde import Components, components_in
+from skokde._engine.kde import Components, components_in, factorize
 from skokde._engine.mixture import Mixture, match_moments
 from skokde._engine.whitening import Frame
 
@@ -47,13 +47,16 @@ def cluster(
     everything = np.arange(k)
     if threshold == 0.0 and (max_clusters is None or k <= max_clusters):
         return [everything[i : i + 1] for i in range(k)]
+    factors = factorize(components)
     # Without a cap all that matters of an error is whether it is above the threshold.
-    enough = threshold if max_clusters is None else np.inf
+    low, high = (threshold, threshold) if max_clusters is None else (0.0, np.inf)
     age = count()
 
     def leaf(members: np.ndarray) -> tuple[float, int, np.ndarray]:
         # Distinct components are never free of error, though rounding may say so.
-        error = max(local_error(components, members, enough), TINY) if len(members) > 1 else 0.0
+        error = 0.0
+        if len(members) > 1:
+            error = max(local_error(components, factors, members, low, high), TINY)
         return -error, next(age), members
 
     leaves = [leaf(everything)]

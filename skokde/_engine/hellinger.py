@@ -8,9 +8,11 @@ from __future__ import annotations
 import numpy as np
 
 from skokde._engine import _hellinger
-from skokde._engine.kde import Components
+from skokde._engine.kde import Components, Factors
 from skokde._engine.mixture import Mixture
 from skokde._engine.whitening import Frame
+
+ONE = np.ones(1)
 
 
 def hellinger(
@@ -38,40 +40,55 @@ def hellinger(
     return _hellinger.hellinger(*arrays)
 
 
-def detail_errors(mixture: Mixture, frame: Frame) -> np.ndarray:
+def detail_errors(mixture: Mixture, frame: Frame, low: float = 0.0) -> np.ndarray:
     """Local error of each compound against its detailed model (paper, Section 2.7).
+
+    Parameters
+    ----------
+    mixture : Mixture
+    frame : Frame
+        Kernel coordinates.
+    low : float
+        Where the error is at most this, the result need only be so as well.
 
     Returns
     -------
     (m,) array
     """
     d, m = mixture.n_features, mixture.n_compounds
-    means, covariances = frame.points(mixture.means[:m]), frame.covariances(mixture.covariances)
-    shape = mixture.detail_covariances.shape
-    detail_means = frame.points(mixture.detail_means.reshape(2 * m, d))
-    detail_covariances = frame.covariances(mixture.detail_covariances.reshape(2 * m, *shape[2:]))
-    one = np.ones(1)
-    distances = np.empty(m)
-    for i in range(m):
-        distances[i] = _hellinger.hellinger(
-            mixture.detail_weights[i],
-            detail_means[2 * i : 2 * i + 2],
-            detail_covariances[2 * i : 2 * i + 2],
-            one,
-            means[i : i + 1],
-            covariances[i : i + 1],
-        )
-    return np.sqrt(mixture.counts[:m] / mixture.counts.sum()) * distances
+    errors = np.sqrt(mixture.counts[:m] / mixture.counts.sum())
+    heavy = np.flatnonzero(errors > low)
+    means = frame.points(mixture.means[heavy])
+    covariances = frame.covariances(mixture.covariances[heavy])
+    shape = covariances.shape[1:]
+    detail_means = frame.points(mixture.detail_means[heavy].reshape(-1, d)).reshape(-1, 2, d)
+    detail_covariances = mixture.detail_covariances[heavy]
+    detail_covariances = detail_covariances.reshape(-1, *detail_covariances.shape[2:])
+    detail_covariances = frame.covariances(detail_covariances).reshape(-1, 2, *shape)
+    for j, i in enumerate(heavy):
+        errors[i] *= _hellinger.hellinger(
+            mixture.detail_weights[i], detail_means[j], detail_covariances[j],
+            ONE, means[j : j + 1], covariances[j : j + 1],
+        )  # fmt: skip
+    return errors
 
 
-def local_error(components: Components, members: np.ndarray, enough: float = np.inf) -> float:
+def local_error(
+    components: Components,
+    factors: Factors,
+    members: np.ndarray,
+    low: float = 0.0,
+    high: float = np.inf,
+) -> float:
     """Local clustering error of taking some components of a KDE together (paper, Eq. 9).
 
     Parameters
     ----------
     components : Components
+    factors : Factors
+        Those of the components.
     members : (n,) array of component numbers
-    enough : float
-        An error beyond this need not be exact, only beyond it as well.
+    low, high : float
+        Where the error is at most `low`, or beyond `high`, the result need only be so as well.
     """
-    return _hellinger.local_error(members, *components, enough)
+    return _hellinger.local_error(members, *components, *factors, low, high)

@@ -24,15 +24,24 @@ class Components(NamedTuple):
     means : (k, d) array
     covariances : (m, d * d) or (m, d) array
         The S_i of the first m components, flattened; the others are Diracs.
-    inv_roots, roots : arrays like `covariances`
-        Symmetric (S_i + I)^(-1/2) and (S_i + I)^(1/2).
-    log_dets : (m,) array
-        log |S_i + I|; Section 3.2 of the paper.
     """
 
     weights: np.ndarray
     means: np.ndarray
     covariances: np.ndarray
+
+
+class Factors(NamedTuple):
+    """What densities of components need (paper, Section 3.2).
+
+    Attributes
+    ----------
+    inv_roots, roots : (m, d * d) or (m, d) arrays
+        Symmetric (S_i + I)^(-1/2) and (S_i + I)^(1/2).
+    log_dets : (m,) array
+        log |S_i + I|
+    """
+
     inv_roots: np.ndarray
     roots: np.ndarray
     log_dets: np.ndarray
@@ -41,14 +50,13 @@ class Components(NamedTuple):
 def components_in(
     frame: Frame, counts: np.ndarray, means: np.ndarray, covariances: np.ndarray
 ) -> Components:
-    """Components of a mixture in kernel coordinates, factorised."""
-    flat = frame.covariances(covariances)
-    return Components(
-        counts / counts.sum(),
-        frame.points(means),
-        flat,
-        *factorize_all(flat, means.shape[1]),
-    )
+    """Components of a mixture in kernel coordinates."""
+    return Components(counts / counts.sum(), frame.points(means), frame.covariances(covariances))
+
+
+def factorize(components: Components) -> Factors:
+    """Factors of the covariances of the KDE's components."""
+    return Factors(*factorize_all(components.covariances, components.means.shape[1]))
 
 
 class KDE(NamedTuple):
@@ -59,14 +67,17 @@ class KDE(NamedTuple):
     frame : Frame
         Kernel coordinates.
     components : Components
+    factors : Factors
     """
 
     frame: Frame
     components: Components
+    factors: Factors
 
     @classmethod
     def of(cls, mixture: Mixture, frame: Frame) -> KDE:
-        return cls(frame, components_in(frame, *mixture[:3]))
+        components = components_in(frame, *mixture[:3])
+        return cls(frame, components, factorize(components))
 
     def respread(self, whole_spread: np.ndarray) -> KDE:
         """See `Frame.respread`."""
@@ -74,10 +85,10 @@ class KDE(NamedTuple):
 
     def log_density(self, X: np.ndarray) -> np.ndarray:
         """Log-densities of rows in data units, in nats."""
-        components = self.components
+        components, factors = self.components, self.factors
         with np.errstate(divide="ignore"):  # the logarithm of a weight that has underflowed
             log_weights = np.log(components.weights)
         points = self.frame.points(np.clip(X, -LARGEST_VALUE, LARGEST_VALUE))
         return self.frame.log_det + log_density(
-            points, log_weights, components.means, components.inv_roots, components.log_dets
+            points, log_weights, components.means, factors.inv_roots, factors.log_dets
         )

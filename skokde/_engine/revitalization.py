@@ -29,7 +29,7 @@ def revitalize(mixture: Mixture, frame: Frame, threshold: float) -> Mixture:
     m = mixture.n_compounds
     if m == 0:
         return mixture
-    revived = detail_errors(mixture, frame) > threshold
+    revived = detail_errors(mixture, frame, low=threshold) > threshold
     if not revived.any():
         return mixture
     kept = ~revived
