@@ -17,6 +17,7 @@ templates_path = ["_templates"]
 html_theme = "furo"
 
 myst_enable_extensions = ["deflist", "dollarmath"]
+myst_heading_anchors = 2
 # The class template lists the members; numpydoc would list them a second time.
 numpydoc_show_class_members = False
 # Docstrings inherited from scikit-learn refer to labels of scikit-learn's own manual.

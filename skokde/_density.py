@@ -40,7 +40,7 @@ class OnlineKDEDensity(DensityMixin, BaseEstimator):
         grow with the number of features, with "full" with its square and more.
     compression_threshold : float, default=0.1
         The largest Hellinger distance, from 0 to 1 and weighted by the root of its mass, that
-        merging a cluster may cost (the paper's D_th, Eq. 8). Lower values keep more components; 0
+        merging a cluster may cost (the paper's D_th, Eq. 10). Lower values keep more components; 0
         merges nothing but equal samples.
     bandwidth : str, float or array-like, default="plugin"
         How the kernel's covariance H is found (Section 2.2 of [1]_), at each compression and when
@@ -220,7 +220,7 @@ class OnlineKDEDensity(DensityMixin, BaseEstimator):
         """
         check_is_fitted(self)
         X = validate_data(self, X, dtype=np.float64, order="C", reset=False)
-        return self._kde().log_density(X)
+        return self._kde(self.bandwidth).log_density(X)
 
     def score(self, X: ArrayLike, y: Any = None) -> float:
         """Mean log-density of rows, in nats; higher is better.
@@ -289,7 +289,7 @@ class OnlineKDEDensity(DensityMixin, BaseEstimator):
     def bandwidth_(self) -> np.ndarray:
         """The covariance H of the kernel, in data units."""
         self._fitted("bandwidth_")
-        return self._kde().frame.identity_back()
+        return self._kde(self.bandwidth).frame.identity_back()
 
     @property
     def n_samples_seen_(self) -> float:
@@ -343,10 +343,10 @@ class OnlineKDEDensity(DensityMixin, BaseEstimator):
     def _structure(self) -> Structure:
         return structure_of(self._mixture.covariances)
 
-    def _kde(self) -> KDE:
-        """What is scored, under the bandwidth that is set now."""
+    def _kde(self, bandwidth: Any) -> KDE:
+        """What is scored, under a `bandwidth` parameter."""
         structure = self._structure
-        bandwidth = check_bandwidth(self, structure, self._mixture.n_features)
+        bandwidth = check_bandwidth(bandwidth, structure, self._mixture.n_features)
         key = bandwidth.tobytes() if isinstance(bandwidth, np.ndarray) else bandwidth
         return self._snapshot.get(
             key,

@@ -62,7 +62,7 @@ def check_settings(estimator: Any, n_features: int) -> Settings:
         if cap < 2:
             raise ValueError(f"{name}: max_components must be at least 2, got {cap!r}.")
         cap = int(cap)
-    bandwidth = check_bandwidth(estimator, structure, n_features)
+    bandwidth = check_bandwidth(estimator.bandwidth, structure, n_features)
     return Settings(structure, bandwidth, threshold, forgetting, cap)
 
 
@@ -76,24 +76,23 @@ def _real(estimator: Any, parameter: str, expected: str) -> float:
 
 
 def check_bandwidth(
-    estimator: Any, structure: Structure, n_features: int
+    bandwidth: Any, structure: Structure, n_features: int
 ) -> str | float | np.ndarray:
     """The `bandwidth` parameter, arrays in the structure's own shape."""
-    name, bandwidth = type(estimator).__name__, estimator.bandwidth
     if isinstance(bandwidth, str):
         if bandwidth not in RULES:
             raise ValueError(
-                f"{name}: bandwidth must be one of {list(RULES)}, a positive number or an array, "
+                f"bandwidth must be one of {list(RULES)}, a positive number or an array, "
                 f"got {bandwidth!r}."
             )
         return bandwidth
     if isinstance(bandwidth, Real) and not isinstance(bandwidth, bool):
         if not 0.0 < bandwidth < np.inf:
-            raise ValueError(f"{name}: a bandwidth number must be positive, got {bandwidth!r}.")
+            raise ValueError(f"A bandwidth number must be positive, got {bandwidth!r}.")
         return float(bandwidth)
     if not isinstance(bandwidth, (np.ndarray, list, tuple)):
         raise TypeError(
-            f"{name}: bandwidth must be a string, a positive number or an array, got {bandwidth!r}."
+            f"bandwidth must be a string, a positive number or an array, got {bandwidth!r}."
         )
     matrix = check_array(bandwidth, dtype=np.float64, ensure_2d=False, input_name="bandwidth")
     d = n_features
@@ -101,25 +100,25 @@ def check_bandwidth(
         matrix = structure.to_matrix(matrix)
     elif matrix.shape != (d, d):
         raise ValueError(
-            f"{name}: a bandwidth array must have the shape ({d},), variances, or ({d}, {d}), "
+            f"A bandwidth array must have the shape ({d},), variances, or ({d}, {d}), "
             f"a covariance, got {matrix.shape}."
         )
     if matrix.shape != structure.shape(d):
         raise ValueError(
-            f"{name}: a bandwidth of shape ({d}, {d}) needs covariance_type='full'; give the "
+            f"A bandwidth of shape ({d}, {d}) needs covariance_type='full'; give the "
             f"{d} variances instead."
         )
     variances = structure.variances(matrix)
     if not np.all(variances > 0.0):
-        raise ValueError(f"{name}: the variances in a bandwidth array must be positive.")
+        raise ValueError("The variances in a bandwidth array must be positive.")
     if matrix.ndim == 2:
         correlation = structure.rescale(matrix, 1.0 / np.sqrt(variances))
         if not np.allclose(correlation, correlation.T, rtol=0.0, atol=1e-10):
-            raise ValueError(f"{name}: a bandwidth matrix must be symmetric.")
+            raise ValueError("A bandwidth matrix must be symmetric.")
         eigenvalues = np.linalg.eigvalsh(correlation)
         if eigenvalues[0] < EIGENVALUE_FLOOR * eigenvalues[-1]:
             raise ValueError(
-                f"{name}: a bandwidth matrix must be positive definite; this one is singular or "
+                "A bandwidth matrix must be positive definite; this one is singular or "
                 "nearly so. Add to its diagonal."
             )
     return matrix

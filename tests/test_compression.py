@@ -11,7 +11,7 @@ from skokde._engine.bandwidth import kernel_coordinates
 from skokde._engine.compression import cluster, compress, merge
 from skokde._engine.covariance import STRUCTURES
 from skokde._engine.hellinger import local_error
-from skokde._engine.kde import components_in
+from skokde._engine.kde import components_in, factorize
 from skokde._engine.revitalization import revitalize
 
 both_structures = pytest.mark.parametrize("covariance_type", ["full", "diag"])
@@ -292,6 +292,7 @@ def test_distance_to_the_uncompressed_kde_grows_with_the_threshold(d, covariance
         mixture = twins.learned_mixture(X, covariance_type, threshold=0.0)
         kernel = kernel_of(mixture, covariance_type)
         components = components_in(kernel.frame, *mixture[:3])
+        factors = factorize(components)
         H = kernel.frame.identity_back()
         single = compress(mixture, kernel, 1.0, None)
         points, cell = twins.grid_over([kde_of(mixture, H), kde_of(single, H)], step_for(H))
@@ -305,7 +306,9 @@ def test_distance_to_the_uncompressed_kde_grows_with_the_threshold(d, covariance
             distances[-1].append(distance)
             # Jointly convex: D^2(whole) <= sum_j w_j D_j^2, as far as the unscented errors are
             # right, which the worse they are the larger the clusters.
-            bound = np.sqrt(sum(local_error(components, members) ** 2 for members in clusters))
+            bound = np.sqrt(
+                sum(local_error(components, factors, members) ** 2 for members in clusters)
+            )
             assert distance <= bound + (0.06 if threshold <= 0.1 else 0.15)
     mean = np.mean(distances, axis=0)
     assert np.all(np.diff(mean) > 0.0)

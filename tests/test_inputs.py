@@ -452,8 +452,8 @@ BAD_Y = {
     "scalar": (lambda y: 1, ValueError, "y should be a 1d array"),
     "objects of two types": (
         lambda y: np.where(y == 2, "two", y.astype(object)),
-        ValueError,
-        "Unknown label type",
+        (TypeError, ValueError),
+        "label type|'<' not supported",
     ),
 }
 

@@ -84,6 +84,21 @@ def test_roughness(d, covariance_type, kind, printed):
             np.testing.assert_allclose(got, expected, rtol=1e-11)
 
 
+@pytest.mark.parametrize("printed", [True, False], ids=["printed", "right"])
+@pytest.mark.parametrize("kind", ["diracs", "mixed"])
+@pytest.mark.parametrize("d", [1, 3])
+def test_roughness_of_components_near_and_far(d, kind, printed):
+    # From pairs that coincide to pairs that add nothing: none that counts may be left out.
+    weights, means, covs = twins.random_components(d, "full", kind, 24)
+    means *= np.geomspace(0.1, 30.0, 24)[:, None]
+    weights = weights ** np.linspace(1.0, 9.0, 24)
+    weights /= weights.sum()
+    for pilot in (1e-3, 0.5):
+        got = _roughness.roughness(weights, means, covs, pilot, printed)
+        expected = twins.roughness(weights, means, covs, pilot, printed)
+        np.testing.assert_allclose(got, expected, rtol=1e-11)
+
+
 @each_case
 def test_local_error(d, covariance_type, kind):
     for seed in SEEDS:
@@ -91,26 +106,30 @@ def test_local_error(d, covariance_type, kind):
         factors = roots_of(covs, d)
         for members in ([0, 1], [2, 5, 7], [7, 3, 0, 4], range(8)):
             members = intp(members)
-            got = _hellinger.local_error(members, weights, means, covs, *factors, np.inf)
+            got = _hellinger.local_error(members, weights, means, covs, *factors, 0.0, np.inf)
             expected = twins.local_error(members, weights, means, covs)
             # The twin subtracts roots of densities that are nearly equal.
             np.testing.assert_allclose(got, expected, rtol=1e-11, atol=1e-13)
 
 
 @each_case
-def test_local_error_may_stop_once_it_is_beyond_enough(d, covariance_type, kind):
+def test_local_error_may_stop_where_its_side_of_the_bounds_is_sure(d, covariance_type, kind):
     weights, means, covs = twins.random_components(d, covariance_type, kind, 16)
     factors = roots_of(covs, d)
     stopped = 0
     for members in ([0, 1], [2, 5, 7], range(16)):
         arrays = intp(members), weights, means, covs, *factors
-        exact = _hellinger.local_error(*arrays, np.inf)
-        for enough in exact * np.array([0.01, 0.3, 0.7, 0.9, 0.999]):
-            got = _hellinger.local_error(*arrays, enough)
-            assert enough < got <= exact * (1.0 + 1e-14)
+        exact = _hellinger.local_error(*arrays, 0.0, np.inf)
+        for high in exact * np.array([0.01, 0.3, 0.7, 0.9, 0.999]):
+            got = _hellinger.local_error(*arrays, 0.0, high)
+            assert high < got <= exact * (1.0 + 1e-14)
             stopped += got < 0.99 * exact
-        for enough in (exact * 1.001, 1.0):
-            assert _hellinger.local_error(*arrays, enough) == exact
+        for high in (exact * 1.001, 1.0):
+            assert _hellinger.local_error(*arrays, 0.0, high) == exact
+        # No error is beyond the root of the mass.
+        most = np.sqrt(weights[intp(members)].sum())
+        assert exact <= _hellinger.local_error(*arrays, most * 1.001, np.inf) <= most * 1.001
+        assert _hellinger.local_error(*arrays, most * 0.999, np.inf) == exact
     assert stopped > 0
 
 
@@ -278,7 +297,7 @@ def test_local_error_of_one_component(m):
     covs = np.ones((m, 1))
     factors = _hellinger.factorize_all(covs, 1)
     one, mean = np.ones(1), np.ones((1, 1))
-    assert _hellinger.local_error(intp([0]), one, mean, covs, *factors, np.inf) == 0.0
+    assert _hellinger.local_error(intp([0]), one, mean, covs, *factors, 0.0, np.inf) == 0.0
 
 
 @pytest.mark.parametrize("d", [1, 2, 3])
@@ -286,7 +305,7 @@ def test_local_error_of_coinciding_components(d):
     means, covs = np.ones((3, d)), np.empty((0, d * d))
     factors = _hellinger.factorize_all(covs, d)
     members, weights = intp([0, 1, 2]), np.array([0.1, 0.6, 0.3])
-    error = _hellinger.local_error(members, weights, means, covs, *factors, np.inf)
+    error = _hellinger.local_error(members, weights, means, covs, *factors, 0.0, np.inf)
     assert 0.0 <= error < 1e-12
 
 
@@ -300,7 +319,7 @@ def test_local_error_of_components_that_do_not_meet(distance):
     means, covs = np.array([[0.0], [distance]]), np.empty((0, 1))
     factors = _hellinger.factorize_all(covs, 1)
     weights = np.array([0.5, 0.5])
-    error = _hellinger.local_error(intp([0, 1]), weights, means, covs, *factors, np.inf)
+    error = _hellinger.local_error(intp([0, 1]), weights, means, covs, *factors, 0.0, np.inf)
     assert 0.5 < error <= 1.0
     if distance < 100.0:  # where the twin's plain densities are still numbers
         expected = twins.local_error(intp([0, 1]), weights, means, covs)
@@ -314,7 +333,7 @@ def test_wide_component_reaches_distant_ones():
     factors = _hellinger.factorize_all(covs, 1)
     weights = np.array([0.4, 0.3, 0.3])
     for members in ([0, 1], [1, 2], [0, 1, 2]):
-        error = _hellinger.local_error(intp(members), weights, means, covs, *factors, np.inf)
+        error = _hellinger.local_error(intp(members), weights, means, covs, *factors, 0.0, np.inf)
         assert 0.0 < error < np.sqrt(weights[members].sum())
 
 
@@ -403,7 +422,7 @@ def test_read_only_arrays_are_taken(covariance_type):
     members, starts, axis = frozen(intp(range(8)), intp([0, 3, 8]), np.ones(d))
     factors = frozen(*_hellinger.factorize_all(covs, d))
     _moments.match_group_moments(weights, means, covs, members, starts)
-    _hellinger.local_error(members, weights, means, covs, *factors, np.inf)
+    _hellinger.local_error(members, weights, means, covs, *factors, 0.0, np.inf)
     _goldberger.principal_axes(covs, d)
     _goldberger.two_means(members, weights, means, covs, axis)
     _goldberger.two_means(members[:2], weights, means, covs)

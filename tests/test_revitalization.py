@@ -219,3 +219,15 @@ def test_streams_are_revived_under_their_own_kernel(covariance_type, monkeypatch
     twins.learned_mixture(twins.clumps(2, 100), covariance_type, threshold=0.07)
     assert calls
     assert set(calls) == {0.07}
+
+
+@pytest.mark.parametrize("threshold", [0.0, 1e-9])
+def test_threshold_lowered_in_mid_stream_makes_no_more_components_than_samples(threshold):
+    # Halves of halves err, too, if ever so little: splitting them without end would gain nothing.
+    X = np.random.default_rng(0).normal(size=(1500, 2))
+    model = OnlineKDEDensity(compression_threshold=0.1).fit(X[:500])
+    assert model.n_components_ < 100
+    model.set_params(compression_threshold=threshold)
+    for n in range(500, 1500, 100):
+        model.partial_fit(X[n : n + 100])
+        assert model.n_components_ <= model.n_samples_seen_

@@ -6,6 +6,7 @@ import os
 import pickle
 import subprocess
 import sys
+import threading
 from itertools import pairwise
 
 import numpy as np
@@ -16,6 +17,7 @@ from joblib import parallel_config
 from sklearn.datasets import load_wine
 from sklearn.exceptions import NotFittedError
 
+import skokde._density
 from skokde import OnlineKDEClassifier, OnlineKDEDensity
 
 both_structures = pytest.mark.parametrize("covariance_type", ["full", "diag"])
@@ -152,7 +154,7 @@ def test_density_for_any_cutting(
         assert not np.isnan(scores).any()
 
 
-@settings(max_examples=12)
+@settings(max_examples=8)
 @given(stream=streams())
 @pytest.mark.parametrize("declared", [True, False], ids=["declared", "undeclared"])
 @forgetting
@@ -176,7 +178,7 @@ def test_classifier_for_any_cutting(
     assert expected.classes_.tolist() == seen
 
 
-@settings(max_examples=12)
+@settings(max_examples=8)
 @given(stream=streams())
 @forgetting
 @both_structures
@@ -500,6 +502,11 @@ def test_max_components_set_in_mid_stream(long_stream, assert_same_model):
     assert density.n_components_ > 10
     density.set_params(max_components=10).partial_fit(X[300:301])
     assert density.n_components_ <= 10
+    density.fit(X[:300]).set_params(max_components=3)
+    density.partial_fit(X[:1], sample_weight=[0.0])  # even where no row comes in
+    assert density.n_components_ <= 3
+    density = OnlineKDEDensity().fit(X[:300]).set_params(max_components=10)
+    density.partial_fit(X[300:301])
     other = OnlineKDEDensity().fit(X[:300]).set_params(max_components=10)
     assert_same_model(density.partial_fit(X[301:400]), other.partial_fit(X[300:400]))
 
@@ -516,6 +523,13 @@ def test_memory_stays_bounded(covariance_type, forgetting_factor):
     for array in density._mixture:
         held = array if array.base is None else array.base
         assert held.nbytes <= (density._limit + 1) * max(1, array[:1].nbytes)
+
+
+def test_forgotten_rows_take_no_memory():
+    # Nothing may be merged here, so what no longer counts has to be dropped.
+    X = np.random.default_rng(0).normal(size=(4000, 1))
+    density = OnlineKDEDensity(compression_threshold=0.0, forgetting_factor=0.5).fit(X)
+    assert density.n_components_ < 1500
 
 
 def test_repeated_rows_take_no_memory():
@@ -565,6 +579,19 @@ def test_n_jobs_changes_nothing(long_stream, assert_same_model, covariance_type,
     np.testing.assert_array_equal(threads.predict_proba(X), alone.predict_proba(X))
 
 
+@pytest.mark.parametrize(("n_jobs", "expected"), [(None, False), (1, False), (2, True)])
+def test_n_jobs_is_what_uses_threads(long_stream, monkeypatch, n_jobs, expected):
+    learn, threads = skokde._density.learn, set()
+
+    def noted(*arguments):
+        threads.add(threading.get_ident())
+        return learn(*arguments)
+
+    monkeypatch.setattr(skokde._density, "learn", noted)
+    OnlineKDEClassifier(n_jobs=n_jobs).fit(long_stream["X"], long_stream["y"])
+    assert (threads != {threading.get_ident()}) == expected
+
+
 def test_n_jobs_of_a_context(long_stream, assert_same_model):
     X, y = long_stream["X"][:300], long_stream["y"][:300]
     expected = OnlineKDEClassifier().fit(X, y)
@@ -577,8 +604,9 @@ import sys
 import numpy as np
 from skokde import OnlineKDEDensity
 
+d = int(sys.argv[1])
 rng = np.random.default_rng(0)
-X = rng.normal(size=(65, 64)) @ rng.normal(size=(64, 64))
+X = rng.normal(size=(65, d)) @ rng.normal(size=(d, d))
 density = OnlineKDEDensity(compression_threshold=0.65, bandwidth="silverman").fit(X)
 assert density.n_components_ < 20 and density.covariances_.any()
 for array in (density.weights_, density.means_, density.covariances_, *density._mixture):
@@ -586,15 +614,15 @@ for array in (density.weights_, density.means_, density.covariances_, *density._
 """
 
 
-def test_threads_of_the_blas_change_nothing():
+@pytest.mark.parametrize("d", [64, 100])
+def test_threads_of_the_blas_change_nothing(d):
     # As many features as a BLAS needs to share its work between threads.
     digests = set()
     for threads in ("1", "2"):
         names = ["OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS"]
         environment = os.environ | dict.fromkeys(names, threads)
-        run = subprocess.run(
-            [sys.executable, "-c", SCRIPT], env=environment, capture_output=True, check=True
-        )
+        command = [sys.executable, "-c", SCRIPT, str(d)]
+        run = subprocess.run(command, env=environment, capture_output=True, check=True)
         assert run.stdout
         digests.add(hashlib.sha256(run.stdout).hexdigest())
     assert len(digests) == 1

@@ -134,7 +134,7 @@ def test_compressed_models_in_other_units_are_the_same_model(covariance_type):
 @both_structures
 def test_order_of_features_does_not_matter(covariance_type):
     # While uncompressed: the rule for ties prefers the first of equal axes in a compression.
-    X, y, X_test = labelled(4, 75)
+    X, y, X_test = labelled(4, 70)
     assert max(np.bincount(y)) < 30
     order = [2, 0, 3, 1]
     model = OnlineKDEClassifier(covariance_type=covariance_type).fit(X, y)

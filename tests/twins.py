@@ -156,7 +156,7 @@ def age_class_counts(counts, labels, weights, f):
 
 
 def roughness(weights, means, covs, pilot, printed):
-    """R(p, F, G) with F = I, by the printed bracket or the right one, over a pilot kernel's peak."""
+    """R(p, F, G) with F = I, by the printed or the right bracket, over a pilot kernel's peak."""
     k, d = means.shape
     S = matrices(covs, d, k)
     F, G = np.eye(d), pilot * np.eye(d)

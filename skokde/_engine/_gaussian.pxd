@@ -116,7 +116,7 @@ cdef inline void match_moments(
     const double* means, const double* covs, Py_ssize_t n_compounds,
     double* count, double* mean, double* cov, double* delta,
 ) noexcept nogil:
-    # Moment matching of a sub-mixture (paper, Eq. 7). Differences are taken before they are
+    # Moment matching of a sub-mixture (paper, Eq. 9). Differences are taken before they are
     # squared, from a member first and then from the mean, so that equal values stay equal.
     cdef Py_ssize_t a, i, j, c, size = d * d if full else d
     cdef double weight

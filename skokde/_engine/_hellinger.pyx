@@ -274,7 +274,7 @@ def hellinger(
     const double[:, ::1] means2,
     const double[:, ::1] covs2,
 ):
-    """Unscented Hellinger distance of two mixtures, each smoothed by H = I (Eqs. 10 to 13).
+    """Unscented Hellinger distance of two mixtures, each smoothed by H = I (Eqs. 12 to 14).
 
     Parameters
     ----------

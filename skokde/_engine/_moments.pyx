@@ -1,4 +1,4 @@
-"""Moment matching of groups of components (paper, Eq. 7)."""
+"""Moment matching of groups of components (paper, Eq. 9)."""
 
 import numpy as np
 

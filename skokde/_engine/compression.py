@@ -118,7 +118,7 @@ def merge_details(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Detailed models of merged clusters, two components each.
 
-    The extended mixture of a cluster holds its components' detailed models (paper, Eq. 17); it is
+    The extended mixture of a cluster holds its components' detailed models (paper, Eq. 15); it is
     split by Goldberger's two-means, and each side is moment-matched.
 
     Returns

@@ -16,7 +16,7 @@ EIGENVALUE_SHARE = 0.01
 
 
 def correct_eigenvalues(eigenvalues: np.ndarray) -> np.ndarray:
-    """Replace eigenvalues that are too small (paper, Eqs. 14 to 16).
+    """Replace eigenvalues that are too small (paper, Eqs. 16 to 18).
 
     Parameters
     ----------

@@ -20,7 +20,7 @@ def hellinger(
     mixture1: tuple[np.ndarray, np.ndarray, np.ndarray],
     mixture2: tuple[np.ndarray, np.ndarray, np.ndarray],
 ) -> float:
-    """Unscented Hellinger distance of two KDEs with the same bandwidth (paper, Eqs. 10 to 13).
+    """Unscented Hellinger distance of two KDEs with the same bandwidth (paper, Eqs. 12 to 14).
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ def local_error(
     low: float = 0.0,
     high: float = np.inf,
 ) -> float:
-    """Local clustering error of taking some components of a KDE together (paper, Eq. 9).
+    """Local clustering error of taking some components of a KDE together (paper, Eq. 11).
 
     Parameters
     ----------

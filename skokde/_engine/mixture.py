@@ -87,7 +87,7 @@ def flatten(covariances: np.ndarray) -> np.ndarray:
 def match_moments(
     counts: np.ndarray, means: np.ndarray, covariances: np.ndarray, groups: list[np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Counts, means and covariances of groups of components (paper, Eq. 7).
+    """Counts, means and covariances of groups of components (paper, Eq. 9).
 
     Parameters
     ----------

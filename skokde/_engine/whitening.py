@@ -107,7 +107,7 @@ def feature_spread(variances: np.ndarray) -> np.ndarray:
 def substitute_spread(mean: np.ndarray) -> np.ndarray:
     """A spread for features that are constant: a tenth of the value, or 0.1 for zero.
 
-    In the manner of the paper's Eq. 16, 1 % of the feature's mean square stands for its variance;
+    In the manner of the paper's Eq. 18, 1 % of the feature's mean square stands for its variance;
     it follows the feature's unit.
     """
     size = np.abs(mean)
