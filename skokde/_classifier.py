@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
@@ -10,6 +11,7 @@ from joblib import Parallel, delayed, effective_n_jobs
 from numpy.typing import ArrayLike
 from scipy.special import logsumexp
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets, unique_labels
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -23,6 +25,7 @@ from skokde._validation import (
     check_settings,
     check_values,
     check_weights,
+    one_blas_thread,
     unchanged_on_error,
 )
 
@@ -141,7 +144,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseEstimator):
         TypeError
             For a parameter of the wrong type.
         """
-        with unchanged_on_error(self):
+        with unchanged_on_error(self), one_blas_thread():
             X, y = validate_data(self, X, y, dtype=np.float64, order="C", reset=True)
             check_classification_targets(y)
             weights = check_weights(sample_weight, len(X), some_positive=True)
@@ -187,13 +190,15 @@ class OnlineKDEClassifier(ClassifierMixin, BaseEstimator):
         TypeError
             For a parameter of the wrong type.
         """
-        with unchanged_on_error(self):
+        with unchanged_on_error(self), one_blas_thread():
             first = not hasattr(self, "classes_")
             X, y = validate_data(self, X, y, dtype=np.float64, order="C", reset=first)
             check_classification_targets(y)
             weights = check_weights(sample_weight, len(X))
             if classes is not None:
-                classes = unique_labels(classes)
+                classes = unique_labels(column_or_1d(classes))
+                if not len(classes):
+                    raise ValueError("classes must not be empty: give all labels, or None.")
                 if first:
                     self._set_classes(classes, declared=True)
                 elif not np.array_equal(classes, self.classes_):
@@ -231,7 +236,8 @@ class OnlineKDEClassifier(ClassifierMixin, BaseEstimator):
             kde = estimator._kde(self.bandwidth).respread(whole_spread)
             return np.log(prior[code]) + kde.log_density(X)
 
-        return np.column_stack(self._for_each_class(joint))
+        with one_blas_thread():
+            return np.column_stack(self._for_each_class(joint))
 
     def predict_log_proba(self, X: ArrayLike) -> np.ndarray:
         """Logarithms of class probabilities.
@@ -342,14 +348,14 @@ class OnlineKDEClassifier(ClassifierMixin, BaseEstimator):
         check_values(X)
         settings = check_settings(self, X.shape[1])
         self._check_priors()
-        codes = np.minimum(np.searchsorted(self.classes_, y), len(self.classes_) - 1)
-        unknown = self.classes_[codes] != y
-        if unknown.any():
+        code_of = {label: code for code, label in enumerate(self.classes_.tolist())}
+        unknown = set(y.tolist()).difference(code_of)
+        if unknown:
             raise ValueError(
                 f"y has labels that are not among the classes {self.classes_.tolist()}: "
-                f"{np.unique(y[unknown]).tolist()}. Give all labels as `classes` in the first "
-                "call of partial_fit."
+                f"{sorted(unknown)}. Give all labels as `classes` in the first call of partial_fit."
             )
+        codes = np.array([code_of[label] for label in y.tolist()], dtype=np.intp)
         counted = weights > 0.0
         if not counted.all():
             X, codes, weights = X[counted], codes[counted], weights[counted]
@@ -376,6 +382,8 @@ class OnlineKDEClassifier(ClassifierMixin, BaseEstimator):
     def _for_each_class(self, function: Callable[[int, OnlineKDEDensity], Any]) -> list[Any]:
         """Results of function(code, estimator), in threads if n_jobs says so."""
         pairs = enumerate(self.estimators_)
+        if not (self.n_jobs is None or isinstance(self.n_jobs, Integral)):
+            raise TypeError(f"n_jobs must be None or an integer, got {self.n_jobs!r}.")
         if effective_n_jobs(self.n_jobs) == 1:
             return [function(*pair) for pair in pairs]
         return Parallel(n_jobs=self.n_jobs, prefer="threads")(
@@ -385,7 +393,12 @@ class OnlineKDEClassifier(ClassifierMixin, BaseEstimator):
     def _check_priors(self) -> np.ndarray | None:
         if self.priors is None:
             return None
-        priors = np.asarray(self.priors, dtype=float)
+        try:
+            priors = np.asarray(self.priors, dtype=float)
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"priors must be None or an array of numbers, got {self.priors!r}."
+            ) from error
         if priors.shape != self.classes_.shape:
             raise ValueError(
                 f"priors must be one for each of the {len(self.classes_)} classes, in the order "
@@ -403,5 +416,5 @@ class OnlineKDEClassifier(ClassifierMixin, BaseEstimator):
             if estimator.__sklearn_is_fitted__()
         ]
         counts, means, covariances = (np.array(arrays) for arrays in zip(*moments, strict=True))
-        _, _, whole = match_moments(counts, means, covariances, [np.arange(len(counts))])
-        return feature_spread(structure_of(covariances).variances(whole[0]))
+        _, mean, whole = match_moments(counts, means, covariances, [np.arange(len(counts))])
+        return feature_spread(mean[0], structure_of(covariances).variances(whole[0]))

@@ -20,6 +20,7 @@ from skokde._validation import (
     check_settings,
     check_values,
     check_weights,
+    one_blas_thread,
     unchanged_on_error,
 )
 
@@ -157,7 +158,7 @@ class OnlineKDEDensity(DensityMixin, BaseEstimator):
         TypeError
             For a parameter of the wrong type.
         """
-        with unchanged_on_error(self):
+        with unchanged_on_error(self), one_blas_thread():
             X = validate_data(self, X, dtype=np.float64, order="C", reset=True)
             weights = check_weights(sample_weight, len(X), some_positive=True)
             self._forget()
@@ -193,7 +194,7 @@ class OnlineKDEDensity(DensityMixin, BaseEstimator):
         TypeError
             For a parameter of the wrong type.
         """
-        with unchanged_on_error(self):
+        with unchanged_on_error(self), one_blas_thread():
             first = not hasattr(self, "n_features_in_")
             X = validate_data(self, X, dtype=np.float64, order="C", reset=first)
             weights = check_weights(sample_weight, len(X))
@@ -220,7 +221,8 @@ class OnlineKDEDensity(DensityMixin, BaseEstimator):
         """
         check_is_fitted(self)
         X = validate_data(self, X, dtype=np.float64, order="C", reset=False)
-        return self._kde(self.bandwidth).log_density(X)
+        with one_blas_thread():
+            return self._kde(self.bandwidth).log_density(X)
 
     def score(self, X: ArrayLike, y: Any = None) -> float:
         """Mean log-density of rows, in nats; higher is better.

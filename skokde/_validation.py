@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_array
+from threadpoolctl import ThreadpoolController
 
 from skokde._engine.bandwidth import RULES
 from skokde._engine.covariance import EIGENVALUE_FLOOR, STRUCTURES, Structure
@@ -18,6 +19,19 @@ from skokde._engine.learn import Settings
 
 # Weights below the smallest normal double are taken for zero.
 TINY = np.finfo(float).tiny
+
+
+# scikit-learn needs threadpoolctl itself.
+_threadpools = ThreadpoolController()
+
+
+def one_blas_thread() -> AbstractContextManager:
+    """Keep BLAS to one thread.
+
+    The matrices are d by d: more threads only get in each other's way, and sums in another order
+    would make the model depend on their number.
+    """
+    return _threadpools.limit(limits=1, user_api="blas")
 
 
 @contextmanager
@@ -94,7 +108,11 @@ def check_bandwidth(
         raise TypeError(
             f"bandwidth must be a string, a positive number or an array, got {bandwidth!r}."
         )
-    matrix = check_array(bandwidth, dtype=np.float64, ensure_2d=False, input_name="bandwidth")
+    try:
+        matrix = np.asarray(bandwidth, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"A bandwidth array must be of numbers, got {bandwidth!r}.") from error
+    matrix = check_array(matrix, ensure_2d=False, input_name="bandwidth")
     d = n_features
     if matrix.shape == (d,):
         matrix = structure.to_matrix(matrix)

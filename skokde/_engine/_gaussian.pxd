@@ -117,16 +117,22 @@ cdef inline void match_moments(
     double* count, double* mean, double* cov, double* delta,
 ) noexcept nogil:
     # Moment matching of a sub-mixture (paper, Eq. 9). Differences are taken before they are
-    # squared, from a member first and then from the mean, so that equal values stay equal.
-    cdef Py_ssize_t a, i, j, c, size = d * d if full else d
+    # squared, from the heaviest member first and then from the mean, so that equal values stay
+    # equal and a member of next to no weight leaves no rounding error.
+    cdef Py_ssize_t a, i, j, c, heaviest = members[0], size = d * d if full else d
     cdef double weight
-    cdef const double* origin = means + members[0] * d
+    cdef const double* origin
     count[0] = 0.0
+    for a in range(n):
+        i = members[a]
+        count[0] += counts[i]
+        if counts[i] > counts[heaviest]:
+            heaviest = i
+    origin = means + heaviest * d
     for j in range(d):
         mean[j] = 0.0
     for a in range(n):
         i = members[a]
-        count[0] += counts[i]
         for j in range(d):
             mean[j] += counts[i] * (means[i * d + j] - origin[j])
     for j in range(d):

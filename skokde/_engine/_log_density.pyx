@@ -77,7 +77,7 @@ def log_density(
                     continue
                 value = 0.0
                 for i in range(k):
-                    if terms[a, i] > peak - 40.0:
+                    if terms[a, i] >= peak - 40.0:
                         value += exp(terms[a, i] - peak)
                 result[first + a] = peak + log(value)
     return out

@@ -58,7 +58,8 @@ def optimal_scale(mixture: Mixture, whitening: Whitening, *, printed: bool) -> f
     )
     if not functional > 0.0:
         return 1.0
-    log_scale = np.log(d * whitening.count * functional) + 0.5 * d * np.log(2.0 / pilot)
+    log_scale = np.log(d) + np.log(whitening.count) + np.log(functional)
+    log_scale += 0.5 * d * np.log(2.0 / pilot)
     scale = float(np.exp(-log_scale / (d + 4)))
     return scale if SMALLEST_SCALE < scale < np.inf else 1.0
 

@@ -70,7 +70,7 @@ class Frame(NamedTuple):
     def respread(self, whole_spread: np.ndarray) -> Frame:
         """The frame with the spreads of a wider set of data for features constant in this one.
 
-        Their coordinate is zero for all components, so that these stay as they are.
+        Their coordinate is zero, but for rounding, for all components: these stay as they are.
 
         Parameters
         ----------
@@ -99,9 +99,10 @@ class Whitening(NamedTuple):
     count: float
 
 
-def feature_spread(variances: np.ndarray) -> np.ndarray:
-    """Standard deviations, zero where the variance is lost."""
-    return np.sqrt(np.where(variances > SMALLEST_VARIANCE, variances, 0.0))
+def feature_spread(mean: np.ndarray, variances: np.ndarray) -> np.ndarray:
+    """Standard deviations, zero where the mean's rounding or underflow hides them."""
+    spread = np.sqrt(np.where(variances > SMALLEST_VARIANCE, variances, 0.0))
+    return np.where(spread > np.finfo(float).eps * np.abs(mean), spread, 0.0)
 
 
 def substitute_spread(mean: np.ndarray) -> np.ndarray:
@@ -130,7 +131,7 @@ def frame_of_covariance(
 def whiten(mixture: Mixture, structure: Structure) -> Whitening:
     """Whitening of a mixture that is not empty."""
     count, mean, covariance = total_moments(mixture)
-    spread = feature_spread(structure.variances(covariance))
+    spread = feature_spread(mean, structure.variances(covariance))
     constant = spread == 0.0
     spread = np.where(constant, substitute_spread(mean), spread)
     correlation = structure.rescale(covariance, np.where(constant, 0.0, 1.0 / spread))
