@@ -14,8 +14,10 @@ from threadpoolctl import ThreadpoolController
 
 from skokde._engine.bandwidth import RULES
 from skokde._engine.covariance import EIGENVALUE_FLOOR, STRUCTURES, Structure
-from skokde._engine.kde import LARGEST_VALUE
 from skokde._engine.learn import Settings
+
+# The square of anything larger overflows.
+LARGEST_VALUE = 1e150
 
 # Weights below the smallest normal double are taken for zero.
 TINY = np.finfo(float).tiny

@@ -11,9 +11,6 @@ from skokde._engine._log_density import log_density
 from skokde._engine.mixture import Mixture
 from skokde._engine.whitening import Frame
 
-# Beyond this a square overflows; the density there is zero all the same.
-LARGEST_VALUE = 1e150
-
 
 class Components(NamedTuple):
     """Components of a KDE in kernel coordinates, where each has the covariance S_i + I.
@@ -88,7 +85,7 @@ class KDE(NamedTuple):
         components, factors = self.components, self.factors
         with np.errstate(divide="ignore"):  # the logarithm of a weight that has underflowed
             log_weights = np.log(components.weights)
-        points = self.frame.points(np.clip(X, -LARGEST_VALUE, LARGEST_VALUE))
+        points = self.frame.points(X)
         return self.frame.log_det + log_density(
             points, log_weights, components.means, factors.inv_roots, factors.log_dets
         )

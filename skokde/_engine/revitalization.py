@@ -9,6 +9,9 @@ from skokde._engine.hellinger import detail_errors
 from skokde._engine.mixture import Mixture
 from skokde._engine.whitening import Frame
 
+# The count of a sample, but for rounding.
+SAMPLE = 1.0 - 1e-9
+
 
 def revitalize(mixture: Mixture, frame: Frame, threshold: float) -> Mixture:
     """Replace components that err against their detailed models by the models' components.
@@ -27,13 +30,14 @@ def revitalize(mixture: Mixture, frame: Frame, threshold: float) -> Mixture:
         Of the same count, mean and covariance.
     """
     m = mixture.n_compounds
-    if m == 0:
-        return mixture
+    counts = mixture.counts[:m, None] * mixture.detail_weights
     revived = detail_errors(mixture, frame, low=threshold) > threshold
+    # Halves of halves err, too, if ever so little: what is less than a sample is not set free.
+    revived &= counts.min(axis=1, initial=np.inf) > SAMPLE
     if not revived.any():
         return mixture
     kept = ~revived
-    counts = (mixture.counts[:m, None] * mixture.detail_weights)[revived].ravel()
+    counts = counts[revived].ravel()
     means = mixture.detail_means[revived].reshape(-1, mixture.n_features)
     covariances = mixture.detail_covariances[revived]
     covariances = covariances.reshape(-1, *covariances.shape[2:])
