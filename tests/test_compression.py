@@ -169,6 +169,40 @@ def test_details_of_two_samples_are_the_samples(covariance_type):
 
 
 @both_structures
+@pytest.mark.parametrize("d", [1, 2])
+def test_details_are_parted_under_an_eighth_of_the_bandwidth(d, covariance_type):
+    # In the kernel's coordinates H is I; an eighth of it is I where all lengths are 8^(1/2) fold.
+    members, rest = np.arange(3, 15), [np.array([i]) for i in range(3)]
+    differs = 0
+    for seed in range(20):
+        mixture = twins.learned_mixture(twins.clumps(d, 15, seed=seed), covariance_type)
+        frame = kernel_of(mixture, covariance_type, 2.0).frame
+        weights, means, none = components_in(frame, *mixture[:3])
+        new = merge(mixture, [members, *rest], frame)
+        sides = twins.two_means(members, weights, np.sqrt(8.0) * means, none)
+        expected = [mixture.means[side].mean(axis=0) for side in sides]
+        np.testing.assert_allclose(new.detail_means[0], expected, rtol=1e-9, atol=1e-12)
+        differs += as_sets(sides) != as_sets(twins.two_means(members, weights, means, none))
+    assert differs > 0
+
+
+@both_structures
+def test_details_of_the_whole_do_not_hang_on_rounding(covariance_type):
+    # The whole mixture is white in the kernel's coordinates: a principal axis of it is noise.
+    X = twins.clumps(3, 28, n_clumps=1)
+    factors = np.array([3.7, 1e-3, 77.0])
+    order = np.random.default_rng(0).permutation(len(X))
+    details = []
+    for rows in (X, X * factors, X[order]):
+        mixture = twins.learned_mixture(rows, covariance_type)
+        new = compress(mixture, kernel_of(mixture, covariance_type), 1.0, None)
+        assert new.n_components == 1
+        details.append(new.detail_means[0])
+    np.testing.assert_allclose(details[1], details[0] * factors, rtol=1e-9)
+    np.testing.assert_allclose(np.sort(details[2], axis=0), np.sort(details[0], axis=0), rtol=1e-9)
+
+
+@both_structures
 def test_merging_two_compounds_makes_two_details_of_four(covariance_type):
     # Two pairs of near samples: their details must be the pairs again, not one of each.
     X = np.array([[0.0, 0.0], [0.1, 0.0], [10.0, 0.0], [10.1, 0.1], [3.0, 30.0]])
@@ -216,6 +250,18 @@ def test_leaves_are_nested_and_fewer_as_the_threshold_grows(hierarchy):
         assert sorted(i for leaf in level for i in leaf) == list(range(mixture.n_components))
 
 
+@pytest.mark.parametrize("max_clusters", [None, 5])
+@pytest.mark.parametrize("d", [1, 2, 3])
+def test_clusters_are_those_of_the_plain_algorithm(d, covariance_type, max_clusters):
+    mixture = twins.learned_mixture(twins.clumps(d, 45), covariance_type, threshold=0.01)
+    kernel = kernel_of(mixture, covariance_type)
+    components = components_in(kernel.frame, *mixture[:3])
+    for threshold in (0.05, 0.2):
+        got = cluster(components, threshold, kernel.axis, max_clusters)
+        expected = twins.cluster(*components[:3], threshold, kernel.axis, max_clusters)
+        assert as_sets(got) == as_sets(expected)
+
+
 def test_leaves_err_by_no_more_than_the_threshold_and_one_less_would(hierarchy):
     _, kernel, components = hierarchy
     for threshold in (0.02, 0.05, 0.1, 0.2):
@@ -249,6 +295,8 @@ def test_max_components_is_never_passed(covariance_type, cap):
         assert model.n_components_ <= cap
     assert model.n_components_ > cap / 2
     assert model.n_samples_seen_ == 150
+    for size in (60, 90, 150):  # several compressions in one call
+        assert model.partial_fit(X[:size] + size).n_components_ <= cap
 
 
 def test_zero_threshold_merges_duplicates_only(covariance_type):

@@ -203,6 +203,20 @@ def test_constant_features_stay_constant(covariance_type):
     assert np.all(np.ptp(new_means[..., 0], axis=1) + np.ptp(new_means[..., 2], axis=1) > 0.0)
 
 
+def test_features_constant_within_a_component_stay_so():
+    # Correlated features, one of them constant in the component but not in the whole: the frame
+    # mixes them, and rounding must not leave a trace of the one in the other.
+    _, _, frame = gaussians(3, "full")
+    covs = np.zeros((1, 3, 3))
+    covs[0][np.ix_([0, 2], [0, 2])] = [[2.0, 0.3], [0.3, 1.0]]
+    means = np.array([[1.0, 1.0 / 3.0, 2.0]])
+    _, new_means, new_covs = principal_axis_split(means, covs, frame)
+    assert np.all(new_means[..., 1] == means[0, 1])
+    assert not new_covs[..., 1].any()
+    assert not new_covs[..., 1, :].any()
+    assert np.ptp(new_means[0, :, 0]) > 0.1
+
+
 @both_structures
 def test_split_of_nothing(covariance_type):
     structure = STRUCTURES[covariance_type]

@@ -306,6 +306,21 @@ def two_means(members, weights, means, covs, start=None):
     return members[~labels], members[labels]
 
 
+def cluster(weights, means, covs, threshold, axis, max_clusters):
+    """Section 2.6 as it is written: always split the cluster with the largest error."""
+    everything = np.arange(len(weights))
+    leaves = [everything]
+    while True:
+        errors = [
+            local_error(leaf, weights, means, covs) if len(leaf) > 1 else 0.0 for leaf in leaves
+        ]
+        worst = int(np.argmax(errors))
+        if errors[worst] <= threshold or len(leaves) == max_clusters:
+            return leaves
+        leaf = leaves.pop(worst)
+        leaves += two_means(leaf, weights, means, covs, axis if leaf is everything else None)
+
+
 def log_density(points, log_weights, means, covs):
     """Of a mixture with the covariances S_i + I; the S_i themselves are given."""
     d = means.shape[1]

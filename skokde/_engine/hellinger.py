@@ -58,6 +58,8 @@ def detail_errors(mixture: Mixture, frame: Frame, low: float = 0.0) -> np.ndarra
     d, m = mixture.n_features, mixture.n_compounds
     errors = np.sqrt(mixture.counts[:m] / mixture.counts.sum())
     heavy = np.flatnonzero(errors > low)
+    if len(heavy) == 0:
+        return errors
     means = frame.points(mixture.means[heavy])
     covariances = frame.covariances(mixture.covariances[heavy])
     shape = covariances.shape[1:]

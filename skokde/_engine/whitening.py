@@ -16,8 +16,6 @@ from skokde._engine.mixture import Mixture, flatten, total_moments
 
 # A variance below this has lost its digits to underflow.
 SMALLEST_VARIANCE = 1e-290
-# The square of this overflows, but a sum of d of it does not.
-FARTHEST = 1e160
 
 
 class Frame(NamedTuple):
@@ -44,9 +42,7 @@ class Frame(NamedTuple):
     constant: np.ndarray
 
     def points(self, X: np.ndarray) -> np.ndarray:
-        with np.errstate(over="ignore"):
-            standardized = (X - self.center) / self.spread
-        standardized = np.clip(standardized, -FARTHEST, FARTHEST)
+        standardized = (X - self.center) / self.spread
         return np.ascontiguousarray(self.structure.map_vectors(standardized, self.matrix))
 
     def covariances(self, covariances: np.ndarray) -> np.ndarray:
