@@ -49,8 +49,9 @@ class OnlineKDEDensity(DensityMixin, BaseEstimator):
 
         - "plugin": beta^2 times the covariance of the sample model, where beta minimises the
           asymptotic mean integrated squared error under the model itself (Eqs. 4 to 6);
-        - "okde": the same with the roughness functional as the paper prints it (Eq. 5), which is
-          right in one dimension and gives smaller bandwidths in more;
+        - "okde": the same as the paper prints it and its authors use it. The roughness functional
+          (Eq. 5) and the place of d in Eq. 4 are then right in one dimension, and give smaller
+          bandwidths in more;
         - "silverman": beta = (4 / ((d + 2) N))^(1 / (d + 4)), the normal-reference scale;
         - "scott": beta = N^(-1 / (d + 4));
         - a positive float: beta as this multiple of the normal-reference scale. It is relative to

@@ -15,9 +15,13 @@ from threadpoolctl import ThreadpoolController
 from skokde._engine.bandwidth import RULES
 from skokde._engine.covariance import EIGENVALUE_FLOOR, STRUCTURES, Structure
 from skokde._engine.learn import Settings
+from skokde._engine.whitening import SMALLEST_VARIANCE
 
 # The square of anything larger overflows.
 LARGEST_VALUE = 1e150
+
+# What the bandwidth may be multiplied by, that its square neither over- nor underflows.
+LARGEST_SCALE = 1e100
 
 # Weights below the smallest normal double are taken for zero.
 TINY = np.finfo(float).tiny
@@ -103,8 +107,11 @@ def check_bandwidth(
             )
         return bandwidth
     if isinstance(bandwidth, Real) and not isinstance(bandwidth, bool):
-        if not 0.0 < bandwidth < np.inf:
-            raise ValueError(f"A bandwidth number must be positive, got {bandwidth!r}.")
+        if not 1.0 / LARGEST_SCALE <= bandwidth <= LARGEST_SCALE:
+            raise ValueError(
+                f"A bandwidth number must be positive, from {1.0 / LARGEST_SCALE:g} to "
+                f"{LARGEST_SCALE:g}, got {bandwidth!r}."
+            )
         return float(bandwidth)
     if not isinstance(bandwidth, (np.ndarray, list, tuple)):
         raise TypeError(
@@ -129,8 +136,10 @@ def check_bandwidth(
             f"{d} variances instead."
         )
     variances = structure.variances(matrix)
-    if not np.all(variances > 0.0):
-        raise ValueError("The variances in a bandwidth array must be positive.")
+    if not np.all(variances > SMALLEST_VARIANCE):
+        raise ValueError(
+            f"The variances in a bandwidth array must be positive, above {SMALLEST_VARIANCE:g}."
+        )
     if matrix.ndim == 2:
         correlation = structure.rescale(matrix, 1.0 / np.sqrt(variances))
         if not np.allclose(correlation, correlation.T, rtol=0.0, atol=1e-10):

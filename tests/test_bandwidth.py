@@ -113,7 +113,8 @@ def test_plugin_scale_follows_the_papers_equations(d, covariance_type, printed):
     pilot = (4.0 / ((d + 2) * n)) ** (2.0 / (d + 4))
     R = twins.roughness(np.full(n, 1.0 / n), white, np.empty((0, d * d)), pilot, printed)
     R /= (2.0 * np.pi * pilot) ** (d / 2)
-    beta = (d * (4.0 * np.pi) ** (d / 2) * n * R) ** (-1.0 / (d + 4))
+    # The paper has d on the wrong side, see the next test.
+    beta = ((d if printed else 1.0 / d) * (4.0 * np.pi) ** (d / 2) * n * R) ** (-1.0 / (d + 4))
     mixture, structure = standard_mixture(X, covariance_type), STRUCTURES[covariance_type]
     got = optimal_scale(mixture, whiten(mixture, structure), printed=printed)
     np.testing.assert_allclose(got, beta, rtol=1e-10)
@@ -126,17 +127,20 @@ def test_plugin_scale_follows_the_papers_equations(d, covariance_type, printed):
     np.testing.assert_allclose(H, beta**2 * covariance, rtol=1e-9, atol=1e-12)
 
 
-def test_plugin_in_one_dimension_minimises_the_asymptotic_error():
-    """AMISE(h) = R(p) h^4 / 4 + 1 / (2 sqrt(pi) n h), the textbook one, by search."""
-    X = twins.clumps(1, 28, seed=2)
-    white = (X - X.mean()) / X.std()
+@pytest.mark.parametrize("d", [1, 2, 3, 5])
+def test_plugin_minimises_the_asymptotic_error(d):
+    """AMISE(h) = R(p) h^4 / 4 + (4 pi)^(-d/2) / (n h^d), the textbook one, by search."""
+    X = twins.clumps(d, 28, seed=2)
     n = len(X)
-    pilot = (4.0 / (3.0 * n)) ** 0.4
-    R = integral(np.full(n, 1.0 / n), white, np.empty((0, 1)), pilot, 0.2 * np.sqrt(pilot))
+    covariance = np.cov(X.T, ddof=0).reshape(d, d)
+    white = (X - X.mean(axis=0)) @ np.linalg.inv(np.linalg.cholesky(covariance)).T
+    pilot = (4.0 / ((d + 2) * n)) ** (2.0 / (d + 4))
+    R = twins.roughness(np.full(n, 1.0 / n), white, np.empty((0, d * d)), pilot, False)
+    R /= (2.0 * np.pi * pilot) ** (d / 2)
     h = np.exp(np.linspace(np.log(0.01), np.log(2.0), 20001))
-    best = h[np.argmin(0.25 * R * h**4 + 1.0 / (2.0 * np.sqrt(np.pi) * n * h))]
+    best = h[np.argmin(0.25 * R * h**4 + (4.0 * np.pi) ** (-d / 2) / (n * h**d))]
     H = OnlineKDEDensity(bandwidth="plugin").fit(X).bandwidth_
-    np.testing.assert_allclose(np.sqrt(H[0, 0]), best * X.std(), rtol=1e-3)
+    np.testing.assert_allclose(H, best**2 * covariance, rtol=1e-3, atol=1e-12)
 
 
 @pytest.mark.parametrize(

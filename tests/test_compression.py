@@ -7,7 +7,7 @@ import pytest
 
 import twins
 from skokde import OnlineKDEDensity
-from skokde._engine.bandwidth import kernel_coordinates
+from skokde._engine.bandwidth import Kernel, kernel_coordinates
 from skokde._engine.compression import cluster, compress, merge
 from skokde._engine.covariance import STRUCTURES
 from skokde._engine.hellinger import local_error
@@ -150,7 +150,7 @@ def test_cluster_of_equal_samples_stays_a_dirac(covariance_type):
     mixture = twins.learned_mixture(X, covariance_type)
     mixture = mixture._replace(means=X[[0, 0, 1]], counts=np.array([2.0, 3.0, 1.0]))
     frame = kernel_of(mixture, covariance_type).frame
-    new = merge(mixture, [np.array([1, 0]), np.array([2])], frame)
+    new = merge(mixture, [np.array([1, 0]), np.array([2])], Kernel(frame, None))
     assert new.n_compounds == 0
     assert sorted(new.counts) == [1.0, 5.0]
     assert {mean.tobytes() for mean in new.means} == {X[0].tobytes(), X[1].tobytes()}
@@ -161,7 +161,7 @@ def test_details_of_two_samples_are_the_samples(covariance_type):
     X = np.array([[1.0 / 3.0, 0.1], [0.7, -1e3 / 7.0], [5.0, 5.0]])
     mixture = twins.learned_mixture(X, covariance_type)._replace(counts=np.array([1.0, 3.0, 1.0]))
     frame = kernel_of(mixture, covariance_type).frame
-    new = merge(mixture, [np.array([0, 1]), np.array([2])], frame)
+    new = merge(mixture, [np.array([0, 1]), np.array([2])], Kernel(frame, None))
     assert (new.n_compounds, new.n_components) == (1, 2)
     np.testing.assert_array_equal(new.detail_means[0], X[:2])
     np.testing.assert_array_equal(new.detail_weights[0], [0.25, 0.75])
@@ -178,7 +178,7 @@ def test_details_are_parted_under_an_eighth_of_the_bandwidth(d, covariance_type)
         mixture = twins.learned_mixture(twins.clumps(d, 15, seed=seed), covariance_type)
         frame = kernel_of(mixture, covariance_type, 2.0).frame
         weights, means, none = components_in(frame, *mixture[:3])
-        new = merge(mixture, [members, *rest], frame)
+        new = merge(mixture, [members, *rest], Kernel(frame, None))
         sides = twins.two_means(members, weights, np.sqrt(8.0) * means, none)
         expected = [mixture.means[side].mean(axis=0) for side in sides]
         np.testing.assert_allclose(new.detail_means[0], expected, rtol=1e-9, atol=1e-12)
@@ -208,9 +208,9 @@ def test_merging_two_compounds_makes_two_details_of_four(covariance_type):
     X = np.array([[0.0, 0.0], [0.1, 0.0], [10.0, 0.0], [10.1, 0.1], [3.0, 30.0]])
     mixture = twins.learned_mixture(X, covariance_type)
     frame = kernel_of(mixture, covariance_type).frame
-    pairs = merge(mixture, [np.array([0, 1]), np.array([2, 3]), np.array([4])], frame)
+    pairs = merge(mixture, [np.array([0, 1]), np.array([2, 3]), np.array([4])], Kernel(frame, None))
     assert pairs.n_compounds == 2
-    new = merge(pairs, [np.array([0, 1]), np.array([2])], frame)
+    new = merge(pairs, [np.array([0, 1]), np.array([2])], Kernel(frame, None))
     assert new.n_compounds == 1
     order = np.argsort(new.detail_means[0][:, 0])
     np.testing.assert_allclose(new.detail_means[0][order], pairs.means[:2], rtol=1e-12)
@@ -348,7 +348,7 @@ def test_distance_to_the_uncompressed_kde_grows_with_the_threshold(d, covariance
         distances.append([])
         for threshold in thresholds:
             clusters = cluster(components, threshold, kernel.axis, None)
-            new = merge(mixture, clusters, kernel.frame)
+            new = merge(mixture, clusters, kernel)
             after = np.exp(0.5 * twins.mixture_log_pdf(points, *kde_of(new, H)))
             distance = np.sqrt(0.5 * cell * np.sum((before - after) ** 2))
             distances[-1].append(distance)
@@ -370,7 +370,7 @@ def test_whole_distance_is_bounded_by_the_clusters_true_ones(d, covariance_type)
     mixture = twins.learned_mixture(twins.clumps(d, 40), covariance_type, threshold=0.0)
     kernel = kernel_of(mixture, covariance_type)
     clusters = cluster(components_in(kernel.frame, *mixture[:3]), 0.1, kernel.axis, None)
-    new = merge(mixture, clusters, kernel.frame)
+    new = merge(mixture, clusters, kernel)
     H = kernel.frame.identity_back()
     step = step_for(H)
     distance = twins.true_hellinger(kde_of(mixture, H), kde_of(new, H), step)

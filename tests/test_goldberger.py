@@ -48,6 +48,7 @@ def test_result_is_a_partition_that_no_single_move_by_cost_changes(d, covariance
     mixture, _, components = learned(d, covariance_type)
     arrays = components[:3]
     everything = np.arange(mixture.n_components)
+    assert len(everything) >= 9
     for members in (everything, everything[::2].copy(), everything[5:9]):
         sides = two_means(components, members)
         assert all(len(side) for side in sides)

@@ -6,7 +6,7 @@ import pytest
 import twins
 from skokde import OnlineKDEDensity
 from skokde._engine import learn
-from skokde._engine.bandwidth import kernel_coordinates
+from skokde._engine.bandwidth import Kernel, kernel_coordinates
 from skokde._engine.compression import compress, merge
 from skokde._engine.covariance import STRUCTURES
 from skokde._engine.hellinger import detail_errors
@@ -93,7 +93,7 @@ def two_far_pairs(covariance_type):
     mixture = twins.learned_mixture(X, covariance_type)
     mixture = mixture._replace(counts=np.array([3.0, 2.0, 4.0, 1.0, 2.0]))
     frame = kernel_of(mixture, covariance_type).frame
-    return X, mixture, merge(mixture, [np.arange(4), np.array([4])], frame)
+    return X, mixture, merge(mixture, [np.arange(4), np.array([4])], Kernel(frame, None))
 
 
 @both_structures
@@ -122,7 +122,11 @@ def test_component_is_replaced_by_its_details(covariance_type):
 def test_single_samples_come_back_to_the_bit(covariance_type):
     X, mixture, _ = two_far_pairs(covariance_type)
     frame = kernel_of(mixture, covariance_type, 0.1).frame
-    merged = merge(mixture, [np.array([0, 2]), np.array([1]), np.array([3]), np.array([4])], frame)
+    merged = merge(
+        mixture,
+        [np.array([0, 2]), np.array([1]), np.array([3]), np.array([4])],
+        Kernel(frame, None),
+    )
     assert merged.n_compounds == 1
     revived = revitalize(merged, frame, 0.05)
     assert (revived.n_compounds, revived.n_components) == (0, 5)
@@ -137,7 +141,9 @@ def test_single_samples_come_back_to_the_bit(covariance_type):
 def test_cut_in_a_sample_and_a_compound(covariance_type):
     X, mixture, _ = two_far_pairs(covariance_type)
     frame = kernel_of(mixture, covariance_type, 0.1).frame
-    merged = merge(mixture, [np.array([0, 1, 2]), np.array([3]), np.array([4])], frame)
+    merged = merge(
+        mixture, [np.array([0, 1, 2]), np.array([3]), np.array([4])], Kernel(frame, None)
+    )
     revived = revitalize(merged, frame, 0.05)
     assert (revived.n_compounds, revived.n_components) == (1, 4)
     # Compounds stand first, samples after them.

@@ -41,6 +41,18 @@ def normal_reference(d: int, count: float) -> float:
 def optimal_scale(mixture: Mixture, whitening: Whitening, *, printed: bool) -> float:
     """The plug-in scale beta_opt (paper, Eqs. 4 to 6).
 
+    The asymptotic mean integrated squared error (4 pi)^(-d/2) / (N beta^d) + beta^4 R / 4 is least
+    for beta^(d + 4) = d / ((4 pi)^(d/2) N R), which for a Gaussian is the normal-reference scale.
+    The paper prints 1 / d for d in Eq. 4, besides the slip in its functional.
+
+    Parameters
+    ----------
+    mixture : Mixture, not empty
+    whitening : Whitening
+        Of the mixture.
+    printed : bool
+        Both as the paper prints them, or the right ones.
+
     Returns
     -------
     float
@@ -58,9 +70,9 @@ def optimal_scale(mixture: Mixture, whitening: Whitening, *, printed: bool) -> f
     )
     if not functional > 0.0:
         return 1.0
-    log_scale = np.log(d) + np.log(whitening.count) + np.log(functional)
-    log_scale += 0.5 * d * np.log(2.0 / pilot)
-    scale = float(np.exp(-log_scale / (d + 4)))
+    log_scale = np.log(d) * (-1.0 if printed else 1.0) - np.log(whitening.count)
+    log_scale -= np.log(functional) + 0.5 * d * np.log(2.0 / pilot)
+    scale = float(np.exp(log_scale / (d + 4)))
     return scale if SMALLEST_SCALE < scale < np.inf else 1.0
 
 

@@ -11,8 +11,7 @@ from skokde._engine.bandwidth import Kernel
 from skokde._engine.goldberger import two_means
 from skokde._engine.hellinger import local_error
 from skokde._engine.kde import Components, components_in, factorize
-from skokde._engine.mixture import Mixture, match_moments
-from skokde._engine.whitening import Frame
+from skokde._engine.mixture import Mixture, flatten, match_moments
 
 # Detailed models are clustered under a bandwidth of H / 8.
 DETAIL_BANDWIDTH = 1.0 / 8.0
@@ -68,14 +67,14 @@ def cluster(
     return [members for _, _, members in leaves]
 
 
-def merge(mixture: Mixture, clusters: list[np.ndarray], frame: Frame) -> Mixture:
+def merge(mixture: Mixture, clusters: list[np.ndarray], kernel: Kernel) -> Mixture:
     """Replace each cluster of more than one component by its moment-matched Gaussian.
 
     Parameters
     ----------
     mixture : Mixture
     clusters : list of arrays of component numbers, each number in one of them
-    frame : Frame
+    kernel : Kernel
         Kernel coordinates, for the clustering of the detailed models.
     """
     clusters = [np.sort(members) for members in clusters if len(members) > 1]
@@ -85,36 +84,20 @@ def merge(mixture: Mixture, clusters: list[np.ndarray], frame: Frame) -> Mixture
     m = mixture.n_compounds
     kept = np.ones(mixture.n_components, dtype=bool)
     kept[np.concatenate(clusters)] = False
-    counts, means, covariances = match_moments(*mixture[:3], clusters)
-    detail_weights, detail_means, detail_covariances = merge_details(mixture, clusters, frame)
+    merged = (
+        *match_moments(*mixture[:3], clusters),
+        *merge_details(mixture, clusters, kernel),
+    )
     # A cluster of equal samples is a Dirac again.
-    compound = covariances.reshape(len(clusters), -1).any(axis=1)
-    return Mixture(
-        np.concatenate(
-            [
-                mixture.counts[:m][kept[:m]],
-                counts[compound],
-                mixture.counts[m:][kept[m:]],
-                counts[~compound],
-            ]
-        ),
-        np.concatenate(
-            [
-                mixture.means[:m][kept[:m]],
-                means[compound],
-                mixture.means[m:][kept[m:]],
-                means[~compound],
-            ]
-        ),
-        np.concatenate([mixture.covariances[kept[:m]], covariances[compound]]),
-        np.concatenate([mixture.detail_weights[kept[:m]], detail_weights[compound]]),
-        np.concatenate([mixture.detail_means[kept[:m]], detail_means[compound]]),
-        np.concatenate([mixture.detail_covariances[kept[:m]], detail_covariances[compound]]),
+    equal = ~flatten(merged[2]).any(axis=1)
+    return Mixture.join(
+        [mixture.compounds(kept[:m]), tuple(array[~equal] for array in merged)],
+        [mixture.diracs(kept[m:]), tuple(array[equal] for array in merged[:2])],
     )
 
 
 def merge_details(
-    mixture: Mixture, clusters: list[np.ndarray], frame: Frame
+    mixture: Mixture, clusters: list[np.ndarray], kernel: Kernel
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Detailed models of merged clusters, two components each.
 
@@ -137,12 +120,14 @@ def merge_details(
         np.concatenate([mixture.detail_means.reshape(2 * m, d), mixture.means[m:]]),
         mixture.detail_covariances.reshape(2 * m, *shape),
     )
-    components = components_in(frame.divided(np.sqrt(DETAIL_BANDWIDTH)), *extended)
+    frame = kernel.frame.divided(np.sqrt(DETAIL_BANDWIDTH))
+    components = components_in(frame, *extended)
     sides: list[np.ndarray] = []
     for members in clusters:
         compounds, diracs = members[members < m], members[members >= m]
         inner = np.concatenate([2 * compounds, 2 * compounds + 1, m + diracs])
-        sides += two_means(components, inner)
+        whole = len(members) == mixture.n_components
+        sides += two_means(components, inner, kernel.axis if whole else None)
     counts, means, covariances = match_moments(*extended, sides)
     counts = counts.reshape(-1, 2)
     return (
@@ -174,4 +159,4 @@ def compress(
     """
     components = components_in(kernel.frame, *mixture[:3])
     clusters = cluster(components, threshold, kernel.axis, max_components)
-    return merge(mixture, clusters, kernel.frame)
+    return merge(mixture, clusters, kernel)

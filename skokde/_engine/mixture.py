@@ -50,6 +50,33 @@ class Mixture(NamedTuple):
             np.empty((0, 2, *shape)),
         )
 
+    @classmethod
+    def join(
+        cls, compounds: list[tuple[np.ndarray, ...]], diracs: list[tuple[np.ndarray, ...]]
+    ) -> Mixture:
+        """A mixture of the parts that `compounds` and `diracs` return.
+
+        Parameters
+        ----------
+        compounds : list of tuples of the six arrays of a mixture of compounds alone
+        diracs : list of tuples of counts and means
+        """
+        counts, means = (
+            np.concatenate([part[i] for part in [*compounds, *diracs]]) for i in range(2)
+        )
+        others = (np.concatenate([part[i] for part in compounds]) for i in range(2, 6))
+        return cls(counts, means, *others)
+
+    def compounds(self, chosen: np.ndarray) -> tuple[np.ndarray, ...]:
+        """The arrays of some of the compounds, chosen by an (m,) array of bool."""
+        m = self.n_compounds
+        return (self.counts[:m][chosen], self.means[:m][chosen], *(a[chosen] for a in self[2:]))
+
+    def diracs(self, chosen: np.ndarray | slice = slice(None)) -> tuple[np.ndarray, ...]:
+        """Counts and means of the Diracs, or of those chosen by a (k - m,) array of bool."""
+        m = self.n_compounds
+        return self.counts[m:][chosen], self.means[m:][chosen]
+
     @property
     def n_components(self) -> int:
         return len(self.counts)
@@ -73,10 +100,8 @@ class Mixture(NamedTuple):
         keep = self.counts > 1e-150 * self.counts.sum()
         if keep.all():
             return self
-        compounds = keep[: self.n_compounds]
-        return Mixture(
-            self.counts[keep], self.means[keep], *(array[compounds] for array in self[2:])
-        )
+        m = self.n_compounds
+        return self.join([self.compounds(keep[:m])], [self.diracs(keep[m:])])
 
 
 def flatten(covariances: np.ndarray) -> np.ndarray:

@@ -6,7 +6,7 @@ import numpy as np
 
 from skokde._engine.goldberger import principal_axis_split
 from skokde._engine.hellinger import detail_errors
-from skokde._engine.mixture import Mixture
+from skokde._engine.mixture import Mixture, flatten
 from skokde._engine.whitening import Frame
 
 # The count of a sample, but for rounding.
@@ -36,23 +36,14 @@ def revitalize(mixture: Mixture, frame: Frame, threshold: float) -> Mixture:
     revived &= counts.min(axis=1, initial=np.inf) > SAMPLE
     if not revived.any():
         return mixture
-    kept = ~revived
     counts = counts[revived].ravel()
     means = mixture.detail_means[revived].reshape(-1, mixture.n_features)
     covariances = mixture.detail_covariances[revived]
     covariances = covariances.reshape(-1, *covariances.shape[2:])
     # The paper asks for a zero determinant, which clusters of few samples have as well.
-    single = ~covariances.reshape(len(counts), -1).any(axis=1)
-    weights, detail_means, detail_covariances = principal_axis_split(
-        means[~single], covariances[~single], frame
-    )
-    return Mixture(
-        np.concatenate(
-            [mixture.counts[:m][kept], counts[~single], counts[single], mixture.counts[m:]]
-        ),
-        np.concatenate([mixture.means[:m][kept], means[~single], means[single], mixture.means[m:]]),
-        np.concatenate([mixture.covariances[kept], covariances[~single]]),
-        np.concatenate([mixture.detail_weights[kept], weights]),
-        np.concatenate([mixture.detail_means[kept], detail_means]),
-        np.concatenate([mixture.detail_covariances[kept], detail_covariances]),
+    single = ~flatten(covariances).any(axis=1)
+    split = (counts[~single], means[~single], covariances[~single])
+    return Mixture.join(
+        [mixture.compounds(~revived), (*split, *principal_axis_split(*split[1:], frame))],
+        [(counts[single], means[single]), mixture.diracs()],
     )
