@@ -107,12 +107,13 @@ def check_bandwidth(
             )
         return bandwidth
     if isinstance(bandwidth, Real) and not isinstance(bandwidth, bool):
-        if not 1.0 / LARGEST_SCALE <= bandwidth <= LARGEST_SCALE:
+        value = float(bandwidth)
+        if not 1.0 / LARGEST_SCALE <= value <= LARGEST_SCALE:
             raise ValueError(
                 f"A bandwidth number must be positive, from {1.0 / LARGEST_SCALE:g} to "
                 f"{LARGEST_SCALE:g}, got {bandwidth!r}."
             )
-        return float(bandwidth)
+        return value
     if not isinstance(bandwidth, (np.ndarray, list, tuple)):
         raise TypeError(
             f"bandwidth must be a string, a positive number or an array, got {bandwidth!r}."

@@ -33,17 +33,17 @@ class Case(NamedTuple):
     nll: Figure  # mean -log p of test rows under their own class's density, in nats
 
 
-# "overlap" is breast cancer with its two features symmetry and fractal dimension only: the classes
-# overlap there, so that priors matter.
+# "overlap" is breast cancer with its two features symmetry and fractal dimension only and every
+# third malignant row: the classes overlap there and one is rare, so that priors matter.
 CASES = [
-    Case("iris", "full", Figure(93.86, 0.99), Figure(4.72, 0.25)),
-    Case("iris", "diag", Figure(93.64, 1.05), Figure(2.85, 0.14)),
-    Case("wine", "full", Figure(98.15, 0.60), Figure(51.84, 2.17)),
-    Case("wine", "diag", Figure(98.89, 0.43), Figure(32.79, 1.14)),
-    Case("cancer", "full", Figure(92.13, 0.81), Figure(-6.24, 2.12)),
-    Case("cancer", "diag", Figure(95.45, 0.35), Figure(-15.31, 0.53)),
-    Case("overlap", "full", Figure(68.41, 0.86), Figure(-5.93, 0.04)),
-    Case("overlap", "diag", Figure(69.29, 1.03), Figure(-5.94, 0.03)),
+    Case("iris", "full", Figure(94.52, 0.82), Figure(1.79, 0.13)),
+    Case("iris", "diag", Figure(94.30, 1.02), Figure(1.20, 0.09)),
+    Case("wine", "full", Figure(98.15, 0.54), Figure(30.86, 1.17)),
+    Case("wine", "diag", Figure(98.89, 0.43), Figure(22.30, 0.59)),
+    Case("cancer", "full", Figure(92.95, 0.46), Figure(-21.92, 1.55)),
+    Case("cancer", "diag", Figure(95.28, 0.30), Figure(-16.04, 0.28)),
+    Case("overlap", "full", Figure(83.41, 0.59), Figure(-5.91, 0.06)),
+    Case("overlap", "diag", Figure(82.24, 0.43), Figure(-5.94, 0.05)),
 ]
 # xokde++ on the same splits: the seeds it ended well on, accuracy, -log p.
 PEER = {
@@ -63,7 +63,10 @@ def load(name):
     if name == "wine":
         return load_wine(return_X_y=True)
     X, y = load_breast_cancer(return_X_y=True)
-    return (X[:, 8:10], y) if name == "overlap" else (X, y)
+    if name == "overlap":
+        rows = np.concatenate([np.flatnonzero(y == 0)[::3], np.flatnonzero(y == 1)])
+        return X[rows, 8:10], y[rows]
+    return X, y
 
 
 @cache
@@ -123,11 +126,21 @@ def test_no_worse_than_the_published_implementation(case):
     assert mean[1] <= nll.mean + np.hypot(error[1], nll.error)
 
 
-@pytest.mark.parametrize("case", CASES[:6], ids=IDS[:6])
-@pytest.mark.parametrize("fault", ["H times 4", "labels swapped"])
-def test_bands_notice_a_fault(case, fault):
-    accuracy, nll = figures(case, fault=fault).T
-    assert not (in_band(accuracy, case.accuracy) and in_band(nll, case.nll))
+@pytest.mark.parametrize("case", CASES, ids=IDS)
+def test_bands_notice_swapped_labels(case):
+    accuracy, nll = figures(case, fault="labels swapped").T
+    assert not in_band(accuracy, case.accuracy)
+    assert not in_band(nll, case.nll)
+
+
+# With the diagonal covariances of iris, twice the scale is as much too wide as the rule's own is
+# too narrow, and in two dimensions ("overlap") the bandwidth matters little.
+NOTICED = [i for i, case in enumerate(CASES[:6]) if case[:2] != ("iris", "diag")]
+
+
+@pytest.mark.parametrize("case", [CASES[i] for i in NOTICED], ids=[IDS[i] for i in NOTICED])
+def test_bands_notice_a_wrong_bandwidth(case):
+    assert not in_band(figures(case, fault="H times 4")[:, 1], case.nll)
 
 
 @pytest.mark.parametrize("case", CASES[-2:], ids=IDS[-2:])

@@ -35,7 +35,7 @@ CROSS = [[-2, 0], [2, 0], [0, 2], [0, -2]]
 # comes later into itself; and how much log-likelihood of new rows it costs not to undo that.
 OVERCOMPRESSED = {
     "two modes": ([[-2], [2]], 0.5, {"bandwidth": "silverman", "compression_threshold": 0.2}, 0.3),
-    "cross, plug-in": (CROSS, 0.4, {"bandwidth": "plugin", "compression_threshold": 0.25}, 0.15),
+    "cross, plug-in": (CROSS, 0.4, {"bandwidth": "plugin", "compression_threshold": 0.2}, 0.3),
     "cross, wide kernel": (CROSS, 0.4, {"bandwidth": 1.5, "compression_threshold": 0.1}, 0.1),
 }
 

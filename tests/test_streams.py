@@ -490,24 +490,26 @@ def test_max_components_is_a_hard_cap(long_stream, covariance_type, cap, thresho
 
 def test_max_components_is_for_each_class(long_stream):
     X, y = long_stream["X"], long_stream["y"]
-    free = OnlineKDEClassifier().fit(X, y)
-    capped = OnlineKDEClassifier(max_components=12).fit(X, y)
+    free = OnlineKDEClassifier(compression_threshold=0.03).fit(X, y)
+    capped = OnlineKDEClassifier(compression_threshold=0.03, max_components=12).fit(X, y)
     assert all(density.n_components_ > 12 for density in free.estimators_)
     assert all(density.n_components_ <= 12 for density in capped.estimators_)
 
 
 def test_max_components_set_in_mid_stream(long_stream, assert_same_model):
     X = long_stream["X"]
-    density = OnlineKDEDensity().fit(X[:300])
+    density = OnlineKDEDensity(compression_threshold=0.03).fit(X[:300])
     assert density.n_components_ > 10
     density.set_params(max_components=10).partial_fit(X[300:301])
     assert density.n_components_ <= 10
     density.fit(X[:300]).set_params(max_components=3)
     density.partial_fit(X[:1], sample_weight=[0.0])  # even where no row comes in
     assert density.n_components_ <= 3
-    density = OnlineKDEDensity().fit(X[:300]).set_params(max_components=10)
+    density = (
+        OnlineKDEDensity(compression_threshold=0.03).fit(X[:300]).set_params(max_components=10)
+    )
     density.partial_fit(X[300:301])
-    other = OnlineKDEDensity().fit(X[:300]).set_params(max_components=10)
+    other = OnlineKDEDensity(compression_threshold=0.03).fit(X[:300]).set_params(max_components=10)
     assert_same_model(density.partial_fit(X[301:400]), other.partial_fit(X[300:400]))
 
 
