@@ -10,27 +10,25 @@ import numpy as np
 from joblib import Parallel, delayed, effective_n_jobs
 from numpy.typing import ArrayLike
 from scipy.special import logsumexp
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import ClassifierMixin
 from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets, unique_labels
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from skokde._base import BaseOnlineKDE, Snapshot, one_blas_thread, unchanged_on_error
 from skokde._density import OnlineKDEDensity
 from skokde._engine._append import age_class_counts
 from skokde._engine.covariance import structure_of
 from skokde._engine.mixture import match_moments, total_moments
 from skokde._engine.whitening import feature_spread
 from skokde._validation import (
-    Snapshot,
     check_settings,
     check_values,
     check_weights,
-    one_blas_thread,
-    unchanged_on_error,
 )
 
 
-class OnlineKDEClassifier(ClassifierMixin, BaseEstimator):
+class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
     """Bayes classifier of a stream, with an online kernel density estimate for each class.
 
     The class of a row is the one with the largest prior times density
@@ -99,6 +97,8 @@ class OnlineKDEClassifier(ClassifierMixin, BaseEstimator):
     >>> round(classifier.score(X[test], y[test]), 2)
     1.0
     """
+
+    _learned = ("classes_", "class_count_", "estimators_", "_classes_declared")
 
     def __init__(
         self,
@@ -318,18 +318,6 @@ class OnlineKDEClassifier(ClassifierMixin, BaseEstimator):
 
     def __sklearn_is_fitted__(self) -> bool:
         return any(e.__sklearn_is_fitted__() for e in getattr(self, "estimators_", []))
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in super().__getstate__().items() if k != "_snapshot"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        if hasattr(self, "classes_"):
-            self._snapshot = Snapshot()
-
-    def _forget(self) -> None:
-        for name in ("classes_", "class_count_", "estimators_", "_classes_declared", "_snapshot"):
-            vars(self).pop(name, None)
 
     def _set_classes(self, classes: np.ndarray, *, declared: bool) -> None:
         """Set `classes_`, which hold those that were there before."""

@@ -6,26 +6,24 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator, DensityMixin
+from sklearn.base import DensityMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from skokde._base import BaseOnlineKDE, Snapshot, one_blas_thread, unchanged_on_error
 from skokde._engine.bandwidth import kernel_coordinates
 from skokde._engine.covariance import Structure, structure_of
 from skokde._engine.kde import KDE
 from skokde._engine.learn import INITIAL_LIMIT, Settings, learn
 from skokde._engine.mixture import Mixture
 from skokde._validation import (
-    Snapshot,
     check_bandwidth,
     check_settings,
     check_values,
     check_weights,
-    one_blas_thread,
-    unchanged_on_error,
 )
 
 
-class OnlineKDEDensity(DensityMixin, BaseEstimator):
+class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
     """Online kernel density estimation of a stream, in one pass and little memory.
 
     The model is a mixture of Gaussians: samples enter as Diracs, and when there are too many
@@ -119,6 +117,8 @@ class OnlineKDEDensity(DensityMixin, BaseEstimator):
     >>> density.score_samples([[0.0], [2.0]]).round(1)
     array([-2.8, -1.6])
     """
+
+    _learned = ("_mixture", "_limit", "_n_samples_seen")
 
     def __init__(
         self,
@@ -309,18 +309,6 @@ class OnlineKDEDensity(DensityMixin, BaseEstimator):
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_mixture") and self._mixture.n_components > 0
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in super().__getstate__().items() if k != "_snapshot"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        if hasattr(self, "_mixture"):
-            self._snapshot = Snapshot()
-
-    def _forget(self) -> None:
-        for name in ("_mixture", "_limit", "_n_samples_seen", "_snapshot"):
-            vars(self).pop(name, None)
 
     def _learn(self, X: np.ndarray, weights: np.ndarray, settings: Settings) -> None:
         """Learn from validated rows; what is fitted is replaced, not written to."""

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
 from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator
 from sklearn.utils import check_array
-from threadpoolctl import ThreadpoolController
 
 from skokde._engine.bandwidth import RULES
 from skokde._engine.covariance import EIGENVALUE_FLOOR, STRUCTURES, Structure
@@ -25,31 +21,6 @@ LARGEST_SCALE = 1e100
 
 # Weights below the smallest normal double are taken for zero.
 TINY = np.finfo(float).tiny
-
-
-# scikit-learn needs threadpoolctl itself.
-_threadpools = ThreadpoolController()
-
-
-def one_blas_thread() -> AbstractContextManager:
-    """Keep BLAS to one thread.
-
-    The matrices are d by d: more threads only get in each other's way, and sums in another order
-    would make the model depend on their number.
-    """
-    return _threadpools.limit(limits=1, user_api="blas")
-
-
-@contextmanager
-def unchanged_on_error(estimator: BaseEstimator) -> Iterator[None]:
-    """Put the estimator's attributes back as they were if the block raises."""
-    before = dict(vars(estimator))
-    try:
-        yield
-    except BaseException:
-        vars(estimator).clear()
-        vars(estimator).update(before)
-        raise
 
 
 def check_settings(estimator: Any, n_features: int) -> Settings:
@@ -184,22 +155,3 @@ def check_weights(sample_weight: Any, n_samples: int, *, some_positive: bool = F
     if some_positive and not weights.any():
         raise ValueError("All sample weights are zero: there is nothing to fit.")
     return weights
-
-
-class Snapshot:
-    """A value that is derived from fitted state, made when it is first asked for.
-
-    Estimators hold one that they replace when they learn, so that scoring writes nothing to the
-    estimator. It is not pickled.
-    """
-
-    def __init__(self) -> None:
-        self._held: tuple[Any, Any] | None = None
-
-    def get(self, key: Any, make: Callable[[], Any]) -> Any:
-        """The value for a key, made anew if the last one asked for was another."""
-        held = self._held
-        if held is None or held[0] != key:
-            held = key, make()
-            self._held = held  # one assignment: threads may race, and make the same
-        return held[1]

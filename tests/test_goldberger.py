@@ -15,7 +15,9 @@ both_structures = pytest.mark.parametrize("covariance_type", ["full", "diag"])
 
 def learned(d, covariance_type, **kwargs):
     """A mixture of compounds and Diracs, its kernel coordinates and its components in them."""
-    mixture = twins.learned_mixture(twins.clumps(d, 150, **kwargs), covariance_type, threshold=0.05)
+    mixture = twins.learned_mixture(
+        twins.clumps(d, 150, **kwargs), covariance_type, threshold=0.05, bandwidth="okde"
+    )
     kernel = kernel_coordinates(mixture, STRUCTURES[covariance_type], "plugin")
     return mixture, kernel, components_in(kernel.frame, *mixture[:3])
 

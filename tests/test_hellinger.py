@@ -7,9 +7,17 @@ import twins
 from skokde._engine import _hellinger
 from skokde._engine.bandwidth import kernel_coordinates
 from skokde._engine.covariance import STRUCTURES
-from skokde._engine.hellinger import detail_errors, hellinger, local_error
+from skokde._engine.hellinger import detail_errors, local_error
 from skokde._engine.kde import components_in, factorize
 from skokde._engine.mixture import Mixture
+
+
+def hellinger(frame, *mixtures):
+    """Distance of two mixtures in data units, under the bandwidth that is I in the frame."""
+    arrays = []
+    for weights, means, covariances in mixtures:
+        arrays += [weights / weights.sum(), frame.points(means), frame.covariances(covariances)]
+    return _hellinger.hellinger(*arrays)
 
 
 def mixture(weights, means, covariances=None):

@@ -15,31 +15,6 @@ from skokde._engine.whitening import Frame
 ONE = np.ones(1)
 
 
-def hellinger(
-    frame: Frame,
-    mixture1: tuple[np.ndarray, np.ndarray, np.ndarray],
-    mixture2: tuple[np.ndarray, np.ndarray, np.ndarray],
-) -> float:
-    """Unscented Hellinger distance of two KDEs with the same bandwidth (paper, Eqs. 12 to 14).
-
-    Parameters
-    ----------
-    frame : Frame
-        Kernel coordinates.
-    mixture1, mixture2 : tuples of weights (k,), means (k, d) and covariances of all components
-        In data units, without the bandwidth.
-
-    Returns
-    -------
-    float
-        From 0 to 1.
-    """
-    arrays = []
-    for weights, means, covariances in (mixture1, mixture2):
-        arrays += [weights / weights.sum(), frame.points(means), frame.covariances(covariances)]
-    return _hellinger.hellinger(*arrays)
-
-
 def detail_errors(mixture: Mixture, frame: Frame, low: float = 0.0) -> np.ndarray:
     """Local error of each compound against its detailed model (paper, Section 2.7).
 

@@ -1,0 +1,72 @@
+"""What both estimators share besides their checks: state, threads, atomic learning."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, ClassVar
+
+from sklearn.base import BaseEstimator
+from threadpoolctl import ThreadpoolController
+
+# scikit-learn needs threadpoolctl itself.
+_threadpools = ThreadpoolController()
+
+
+def one_blas_thread() -> AbstractContextManager:
+    """Keep BLAS to one thread.
+
+    The matrices are d by d: more threads only get in each other's way, and sums in another order
+    would make the model depend on their number.
+    """
+    return _threadpools.limit(limits=1, user_api="blas")
+
+
+@contextmanager
+def unchanged_on_error(estimator: BaseEstimator) -> Iterator[None]:
+    """Put the estimator's attributes back as they were if the block raises."""
+    before = dict(vars(estimator))
+    try:
+        yield
+    except BaseException:
+        vars(estimator).clear()
+        vars(estimator).update(before)
+        raise
+
+
+class Snapshot:
+    """A value that is derived from fitted state, made when it is first asked for.
+
+    Estimators hold one that they replace when they learn, so that scoring writes nothing to the
+    estimator. It is not pickled.
+    """
+
+    def __init__(self) -> None:
+        self._held: tuple[Any, Any] | None = None
+
+    def get(self, key: Any, make: Callable[[], Any]) -> Any:
+        """The value for a key, made anew if the last one asked for was another."""
+        held = self._held
+        if held is None or held[0] != key:
+            held = key, make()
+            self._held = held  # one assignment: threads may race, and make the same
+        return held[1]
+
+
+class BaseOnlineKDE(BaseEstimator):
+    """An estimator whose fitted state is plain arrays, with a snapshot of what scoring needs."""
+
+    # Names of what learning sets and `fit` forgets, besides the snapshot.
+    _learned: ClassVar[tuple[str, ...]]
+
+    def _forget(self) -> None:
+        for name in (*self._learned, "_snapshot"):
+            vars(self).pop(name, None)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in super().__getstate__().items() if k != "_snapshot"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        if hasattr(self, self._learned[0]):
+            self._snapshot = Snapshot()
