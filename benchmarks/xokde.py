@@ -10,7 +10,8 @@ int(0.75 N) of them the training stream, the rest the test set; D_th = 0.1.
 
 Times are CPU seconds with one thread, divided by those of a fixed job run just before: ten EM
 iterations of a 26-component scikit-learn GaussianMixture on 20,000 x 16 rows. Densities are floored
-at 1e-300. Rows and a Markdown table go to --out, a folder.
+at 1e-300. Rows and a Markdown table go to --out, a folder; rows of other sets that are there from
+an earlier run are kept.
 """
 
 import argparse
@@ -163,7 +164,12 @@ def main() -> None:
     with threadpool_limits(1):
         ours = run(arguments)
     arguments.out.mkdir(parents=True, exist_ok=True)
-    ours.round(4).to_csv(arguments.out / "xokde.csv", index=False)
+    path = arguments.out / "xokde.csv"
+    if path.exists():
+        earlier = pd.read_csv(path)
+        ours = pd.concat([earlier[~earlier.dataset.isin(arguments.sets)], ours])
+        ours = ours.sort_values("dataset", key=lambda names: names.map(SETS.index), kind="stable")
+    ours.round(4).to_csv(path, index=False)
     versions = (
         f"skokde {skokde.__version__}, scikit-learn {sklearn.__version__}, NumPy "
         f"{np.__version__}, SciPy {scipy.__version__}, Python {platform.python_version()}"

@@ -7,12 +7,17 @@ random order. Each one is classified first; then its label is shown and the clas
 with one call of `partial_fit`. So every image tests the model before it trains it (prequential
 evaluation), and nothing is known beforehand but the ten labels.
 
-Why these settings: all pixels have the same unit, which no rule for the bandwidth can know. A
-kernel as wide as 4 grey levels in every pixel does better here than `--bandwidth plugin`, which
-gives each pixel a width in proportion to its spread in the class, hardly known after a few images.
-Full covariances (`--covariance-type full`) are hardly better than diagonal ones, and take several
-times as long. In 64 dimensions few images are alike; a `compression_threshold` of 0.2 merges more
-of them than the default 0.1 (`--compression-threshold 0.1`) and loses little by it.
+Why these settings: the bandwidth is the package's default, and nothing is tuned to this stream for
+the sake of accuracy. Diagonal covariances need less memory and time than full ones
+(`--covariance-type full`), and in 64 dimensions are learned from fewer images. Few images are alike
+in so many dimensions: the default `compression_threshold`, 0.1, keeps most of them and predicts no
+better (0.921 against 0.922 with seed 0), so a threshold of 0.2 shows what compression does.
+
+The default bandwidth gives each pixel a width in proportion to its spread in the class, which is
+hardly known after a few images: more than half of the mistakes are made among the first 300 digits.
+All pixels have the same unit, which no rule can know. `--bandwidth 4`, a kernel of 4 grey levels in
+every pixel, predicts 97 %; but its width was chosen by looking at this very stream, so that is no
+fair figure to set against the others.
 
 Two others run beside it, and are given all images so far for each prediction: the nearest
 neighbour, and GaussianNB, one Gaussian for each class and pixel. (GaussianNB is fitted anew, as its
@@ -218,7 +223,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--covariance-type", choices=["diag", "full"], default="diag")
     parser.add_argument("--compression-threshold", type=float, default=0.2)
     parser.add_argument(
-        "--bandwidth", type=kernel, default="4", help='width in grey levels, or "plugin" etc.'
+        "--bandwidth", type=kernel, default="plugin", help="a rule, or a width in grey levels"
     )
     return parser.parse_args()
 
