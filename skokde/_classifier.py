@@ -336,12 +336,15 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         check_values(X)
         settings = check_settings(self, X.shape[1])
         self._check_priors()
+        for estimator in self.estimators_:
+            estimator._check_structure(settings)
         code_of = {label: code for code, label in enumerate(self.classes_.tolist())}
         unknown = set(y.tolist()).difference(code_of)
         if unknown:
             raise ValueError(
                 f"y has labels that are not among the classes {self.classes_.tolist()}: "
-                f"{sorted(unknown)}. Give all labels as `classes` in the first call of partial_fit."
+                f"{sorted(unknown, key=str)}. Give all labels as `classes` in the first call of "
+                "partial_fit."
             )
         codes = np.array([code_of[label] for label in y.tolist()], dtype=np.intp)
         counted = weights > 0.0

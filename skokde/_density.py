@@ -317,11 +317,7 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
             self._mixture = Mixture.empty(X.shape[1], settings.structure)
             self._limit = INITIAL_LIMIT
             self._n_samples_seen = 0.0
-        elif self._structure is not settings.structure:
-            raise ValueError(
-                f"covariance_type can't change from {self._structure.name!r} to "
-                f"{settings.structure.name!r} in mid-stream: call fit, which starts anew."
-            )
+        self._check_structure(settings)
         counted = weights > 0.0
         if not counted.all():
             X, weights = X[counted], weights[counted]
@@ -329,6 +325,13 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         # One by one, so that the sum does not depend on the blocks.
         self._n_samples_seen = float(np.cumsum(np.append(self._n_samples_seen, weights))[-1])
         self._snapshot = Snapshot()
+
+    def _check_structure(self, settings: Settings) -> None:
+        if hasattr(self, "_mixture") and self._structure is not settings.structure:
+            raise ValueError(
+                f"covariance_type can't change from {self._structure.name!r} to "
+                f"{settings.structure.name!r} in mid-stream: call fit, which starts anew."
+            )
 
     @property
     def _structure(self) -> Structure:

@@ -526,3 +526,10 @@ def test_forgetting_follows_classes_that_swap():
         classifier.partial_fit(X[:400], swapped[:400])
     assert forgetful.score(X[400:], swapped[400:]) > 0.95
     assert faithful.score(X[400:], swapped[400:]) < 0.8
+
+
+def test_covariance_type_cannot_change_for_a_late_class_only():
+    classifier = OnlineKDEClassifier().partial_fit([[0.0, 1.0]], [0], classes=[0, 1])
+    classifier.set_params(covariance_type="diag")
+    with pytest.raises(ValueError, match="covariance_type can't change"):
+        classifier.partial_fit([[3.0, 1.0]], [1])
