@@ -7,9 +7,9 @@ from scipy.linalg.cython_blas cimport dgemm
 from scipy.linalg.cython_lapack cimport dpotrf, dpotri, dsyevd
 
 
-cdef inline Py_ssize_t work_size(Py_ssize_t d) noexcept nogil:
-    # Doubles of scratch that every function of this file is content with.
-    return 6 * d * d + 8 * d + 8
+cdef inline Py_ssize_t work_size(Py_ssize_t d, Py_ssize_t size) noexcept nogil:
+    # Doubles of scratch that every function is content with, for covariances of that size.
+    return 6 * size + 8 * d + 8
 
 
 cdef inline void symmetric_times(

@@ -42,11 +42,11 @@ cdef void principal_axis(
 
 def principal_axes(const double[:, ::1] covs, Py_ssize_t d):
     """Leading eigenvectors of covariances, each as long as the root of its eigenvalue."""
-    cdef Py_ssize_t i, n = covs.shape[0]
-    cdef bint full = covs.shape[1] != d
+    cdef Py_ssize_t i, n = covs.shape[0], size = covs.shape[1]
+    cdef bint full = size != d
     out = np.empty((n, d))
     cdef double[:, ::1] axes = out
-    cdef double[::1] work = np.empty(work_size(d))
+    cdef double[::1] work = np.empty(work_size(d, size))
     cdef int[::1] iwork = np.empty(3 + 5 * d, dtype=np.intc)
     with nogil:
         for i in range(n):
@@ -105,7 +105,7 @@ def two_means(
     cdef Py_ssize_t a, i, j, c, n_first = 0, n_next = 0
     cdef bint full = size != d, same
     cdef const double* cov = &covs[0, 0] if m else NULL
-    cdef double[::1] scratch = np.empty(5 * d + 2 * size + work_size(d))
+    cdef double[::1] scratch = np.empty(5 * d + 2 * size + work_size(d, size))
     cdef double* delta = &scratch[0]
     cdef double* u = delta + d
     cdef double* axis = u + d
@@ -179,13 +179,13 @@ cdef void invert_smoothed(
     Py_ssize_t d, bint full, double* cov, double* log_det, double* work, int* iwork
 ) noexcept nogil:
     # cov := (cov + I)^-1
-    cdef Py_ssize_t i
+    cdef Py_ssize_t i, size = d * d if full else d
     cdef int n = <int>d
     cdef char no = b"N"
     cdef double one = 1.0, zero = 0.0
     cdef double* copy = work
-    cdef double* inv_root = work + d * d
-    cdef double* root = work + 2 * d * d
+    cdef double* inv_root = work + size
+    cdef double* root = work + 2 * size
     if full:
         for i in range(d * d):
             copy[i] = cov[i]
@@ -194,7 +194,7 @@ cdef void invert_smoothed(
         if invert(d, cov, log_det) == 0:
             return
         # Rounding of a huge covariance has made it indefinite: the eigenvalues mend that.
-        log_det[0] = factorize(d, full, copy, inv_root, root, work + 3 * d * d, iwork)
+        log_det[0] = factorize(d, full, copy, inv_root, root, work + 3 * size, iwork)
         dgemm(&no, &no, &n, &n, &n, &one, inv_root, &n, inv_root, &n, &zero, cov, &n)
     else:
         log_det[0] = factorize(d, full, cov, inv_root, root, NULL, NULL)

@@ -18,7 +18,7 @@ cdef double SMALLEST = -60.0, LARGEST = 600.0
 
 cdef struct Sigma:
     # The sigma points: radius^2 = d + kappa; points 2j and 2j + 1 are mu +- radius * column j of
-    # the symmetric root, and the last is mu, if kappa > 0. An odd point's weight is an even one's.
+    # the symmetric root, and the last is mu, if kappa > 0.
     Py_ssize_t n_points
     double radius2
     double weight
@@ -171,7 +171,9 @@ def local_error(
         mass += weights[members[a]]
     if mass <= low * low:
         return sqrt(mass)
-    cdef double[::1] scratch = np.empty((n + 2) * (n_points + 1) + 3 * size + 2 * d + work_size(d))
+    cdef double[::1] scratch = np.empty(
+        (n + 2) * (n_points + 1) + 3 * size + 2 * d + work_size(d, size)
+    )
     cdef int[::1] iwork = np.empty(3 + 5 * d, dtype=np.intc)
     cdef double* share = &scratch[0]
     cdef double* column = share + n
@@ -294,7 +296,7 @@ def hellinger(
     cdef Sigma sigma = sigma_points(d)
     cdef double total
     cdef double[:, ::1] inv_roots = np.empty((n, size)), roots = np.empty((n, size))
-    cdef double[::1] log_dets = np.empty(n), work = np.empty(work_size(d))
+    cdef double[::1] log_dets = np.empty(n), work = np.empty(work_size(d, size))
     cdef double[:, ::1] table = np.empty((n, sigma.n_points))
     cdef int[::1] iwork = np.empty(3 + 5 * d, dtype=np.intc)
     with nogil:
@@ -322,7 +324,7 @@ def factorize_all(const double[:, ::1] covs, Py_ssize_t d):
     cdef bint full = size != d
     inv_roots, roots, log_dets = np.empty((m, size)), np.empty((m, size)), np.empty(m)
     cdef double[:, ::1] inv = inv_roots, root = roots
-    cdef double[::1] log_det = log_dets, work = np.empty(work_size(d))
+    cdef double[::1] log_det = log_dets, work = np.empty(work_size(d, size))
     cdef int[::1] iwork = np.empty(3 + 5 * d, dtype=np.intc)
     with nogil:
         for i in range(m):
