@@ -1,5 +1,7 @@
 """What the test modules share."""
 
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import settings
@@ -8,6 +10,9 @@ from sklearn.base import BaseEstimator
 # The same examples in each run: a test that fails sometimes would teach people to look away.
 settings.register_profile("skokde", deadline=None, derandomize=True, max_examples=20)
 settings.load_profile("skokde")
+
+# The benchmark limits its processes by means that Windows does not have.
+collect_ignore = ["test_evaluation.py"] if sys.platform == "win32" else []
 
 # What scikit-learn keeps with an estimator besides its parameters.
 NOT_LEARNED = {"_sklearn_version", "_metadata_request"}

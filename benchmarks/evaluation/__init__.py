@@ -1,0 +1,1 @@
+"""What the benchmark commands share: data, protocol, models, cells, tables and pictures."""

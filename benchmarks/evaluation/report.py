@@ -1,0 +1,521 @@
+"""The report of the evaluation: which tables there are, and what stands in them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple, Self
+
+import numpy as np
+import pandas as pd
+
+from evaluation.cells import OK, TIME_LIMIT
+from evaluation.datasets import SETS
+from evaluation.figures import draw
+from evaluation.models import MODELS
+from evaluation.store import Store
+from evaluation.tables import Difference, Entry, Table, Text, Value, corrected_t_test
+
+PAPER_SETS = [name for name in SETS if name != "gas"]
+DEFAULT = "skokde"
+BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
+# On how many seeds xokde++ was tried, where not on twelve.
+PEER_SEEDS = {
+    (name, covariance): seeds
+    for name, seeds in {"letter": 1, "covtype": 1, "skin": 2}.items()
+    for covariance in ("full", "diag")
+} | {("gas", "full"): 0}
+# Higher figures are better, or lower ones.
+BETTER = {"acc": 1.0, "nll": -1.0, "log_loss": -1.0}
+
+
+class Peers(NamedTuple):
+    """Figures that were not measured here; empty frames without a folder of them.
+
+    Attributes
+    ----------
+    paper : DataFrame
+        As printed, by set.
+    xokde : DataFrame
+        xokde++ on our splits, a row for each set, covariance and seed that it ended well on.
+    okde : DataFrame
+        oKDE on our splits, by set: means over seeds.
+    """
+
+    paper: pd.DataFrame
+    xokde: pd.DataFrame
+    okde: pd.DataFrame
+
+    @classmethod
+    def read(cls, folder: Path | None) -> Self:
+        if folder is None:
+            columns = ["dataset", "covariance", "seed", "acc", "nll", "k_mean", "train", "peak_mb"]
+            xokde = pd.DataFrame(columns=columns)
+            return cls(pd.DataFrame(), xokde, pd.DataFrame(columns=["preprocessing"]))
+        okde = pd.read_csv(folder / "okde_matlab.csv").set_index("dataset")
+        return cls(
+            pd.read_csv(folder / "paper.csv").set_index("dataset"),
+            pd.read_csv(folder / "xokde.csv"),
+            okde,
+        )
+
+    def printed(self, dataset: str, column: str) -> Value | None:
+        if dataset not in self.paper.index or np.isnan(self.paper.loc[dataset, column]):
+            return None
+        return Value(float(self.paper.loc[dataset, column]))
+
+    def of_seeds(self, dataset: str, covariance: str, column: str) -> pd.Series:
+        """What xokde++ gave, by seed."""
+        of_set = self.xokde[(self.xokde.dataset == dataset) & (self.xokde.covariance == covariance)]
+        return of_set.set_index("seed")[column]
+
+    def octave(self, dataset: str, preprocessing: str, column: str) -> Value | None:
+        rows = self.okde[self.okde.preprocessing == preprocessing]
+        if dataset not in rows.index:
+            return None
+        return Value(float(rows.loc[dataset, column]), n=int(rows.loc[dataset, "seeds"]))
+
+
+class Results:
+    """What was measured, as frames.
+
+    Parameters
+    ----------
+    store : Store
+    peers : Peers
+    sets : list of str
+    tests : bool
+        Whether differences are tested for significance.
+    """
+
+    def __init__(self, store: Store, peers: Peers, sets: list[str], *, tests: bool):
+        records = [r for r in store.records.values() if r["dataset"] in sets]
+        frame = pd.DataFrame(records).sort_values(["dataset", "model", "seed"], kind="stable")
+        frame["train"] = frame.train_s / frame.unit_s
+        frame["test"] = frame.test_s / frame.unit_s
+        self.curves = frame[frame.rows.notna() & (frame.status == OK)]
+        self.whole = frame[frame.rows.isna()]
+        self.good = self.whole[self.whole.status == OK]
+        self.peers = peers
+        self.tests = tests
+        self.sets = [name for name in SETS if name in set(self.whole.dataset)]
+        self.models = [name for name in MODELS if name in set(self.whole.model)]
+        self.versions = sorted(set(frame.versions))
+        self._labels = dict(zip(frame.dataset, frame.label, strict=True))
+        self._sources = dict(zip(frame.dataset, frame.source, strict=True))
+
+    def label(self, dataset: str) -> str:
+        return self._labels[dataset]
+
+    def labels(self, datasets: list[str]) -> list[str]:
+        return [self.label(name) for name in datasets if name in self._labels]
+
+    def _ours(self, dataset: str) -> bool:
+        """Whether the splits are those that the peers were run on."""
+        return self._sources[dataset] == "folder"
+
+    def of_seeds(self, dataset: str, model: str, column: str) -> pd.Series:
+        rows = self.good[(self.good.dataset == dataset) & (self.good.model == model)]
+        return rows.set_index("seed")[column].astype(float)
+
+    def peer(self, dataset: str, covariance: str, column: str) -> pd.Series:
+        """What xokde++ gave, where our splits are the same as its own."""
+        figures = self.peers.of_seeds(dataset, covariance, column)
+        seeds = self.whole[self.whole.dataset == dataset].seed if self._ours(dataset) else []
+        return figures[figures.index.isin(seeds)]
+
+    def entry(self, dataset: str, model: str, column: str, mark: str = "") -> Entry:
+        """Mean over the shuffles, or why there is none."""
+        value = Value.of(self.of_seeds(dataset, model, column), mark)
+        if value is not None:
+            return value
+        rows = self.whole[(self.whole.dataset == dataset) & (self.whole.model == model)]
+        if (rows.status == TIME_LIMIT).any():
+            limit = rows[rows.status == TIME_LIMIT].limit.max()
+            return Text(f"> {limit / 60:g} min")
+        return Text("error") if len(rows) and not (rows.status == OK).any() else None
+
+    def difference(self, dataset: str, ours: pd.Series, theirs: pd.Series) -> Difference | None:
+        """Paired difference on the seeds that both have."""
+        pairs = pd.concat([ours, theirs], axis=1, join="inner").dropna().to_numpy()
+        if not len(pairs):
+            return None
+        differences = pairs[:, 0] - pairs[:, 1]
+        rows = self.good[self.good.dataset == dataset].iloc[0]
+        p = corrected_t_test(differences, rows.n_train, rows.n_test) if self.tests else np.nan
+        return Difference(float(differences.mean()), p, len(differences))
+
+    def peer_entry(self, dataset: str, covariance: str, column: str) -> Entry:
+        """What xokde++ gave, and how often it did not."""
+        figures = self.peer(dataset, covariance, column)
+        if self.peers.xokde.empty or not self._ours(dataset):
+            return None
+        run = self.whole[self.whole.dataset == dataset].seed.nunique()
+        tried = min(run, PEER_SEEDS.get((dataset, covariance), 12))
+        failed = f"crashed {tried - len(figures)}/{tried}"
+        if figures.empty:
+            return Text(failed if tried else "not tried")
+        return Value.of(figures, "" if len(figures) == tried else f" ({failed})")
+
+
+def against_xokde(results: Results, column: str, covariance: str) -> Table:
+    """Skokde with the paper's settings beside xokde++, as printed and on the same splits."""
+    names = {"acc": "Accuracy, %", "nll": "-log p, nats", "k_mean": "Components per class"}
+    printed_column = {"acc": "acc", "nll": "nll", "k_mean": "k"}[column] + f"_{covariance}"
+    models = [f"skokde {covariance} {rule}" for rule in ("okde", "plugin")]
+    columns = ["paper", "xokde++"]
+    for rule in ("okde", "plugin"):
+        columns += [rule, "− paper", "− xokde++"]
+    rows: dict[str, list[Entry]] = {}
+    for name in results.sets:
+        printed = results.peers.printed(name, printed_column)
+        peer = results.peer(name, covariance, column)
+        row: list[Entry] = [printed, results.peer_entry(name, covariance, column)]
+        for model in models:
+            ours = results.of_seeds(name, model, column)
+            value = results.entry(name, model, column)
+            both = isinstance(value, Value) and printed is not None
+            row += [
+                value,
+                Difference(value.mean - printed.mean) if both else None,
+                results.difference(name, ours, peer),
+            ]
+        rows[results.label(name)] = row
+    digits = 2 if column == "nll" else 1
+    table = Table(
+        f"{column}_{covariance}",
+        f"{names[column]}: {covariance} covariances, beside xokde++",
+        'Printed in the paper; xokde++ on our splits; skokde with `bandwidth="okde"`, the paper\'s '
+        'settings, and with `"plugin"`. Differences to xokde++ are paired, over the seeds that '
+        "it ended well on" + ("; * where p < 0.05." if results.tests else "."),
+        columns,
+        rows,
+        digits,
+    )
+    return table.with_average(results.labels(results.sets), "average of the {} sets all have")
+
+
+def all_models(results: Results, column: str, title: str, digits: int) -> Table:
+    """Every model, marked where it differs significantly from skokde's defaults."""
+    rows: dict[str, list[Entry]] = {}
+    models = [
+        m for m in results.models if results.good[results.good.model == m][column].notna().any()
+    ]
+    tested = results.tests and column in BETTER and DEFAULT in models
+    for name in results.sets:
+        row: list[Entry] = []
+        for model in models:
+            mark = ""
+            if tested and model != DEFAULT:
+                ours = results.of_seeds(name, DEFAULT, column)
+                pair = results.difference(name, results.of_seeds(name, model, column), ours)
+                if pair is not None and pair.p < 0.05:
+                    mark = " ▲" if pair.mean * BETTER[column] > 0.0 else " ▼"
+            row.append(results.entry(name, model, column, mark))
+        rows[results.label(name)] = row
+    caption = "Mean ± standard deviation over shuffles."
+    if tested:
+        caption += (
+            f" ▲ better, ▼ worse than `{DEFAULT}` (its defaults) on the same splits, p < 0.05 in "
+            "Nadeau & Bengio's corrected t-test."
+        )
+    table = Table(f"models_{column}", title, caption, models, rows, digits)
+    if column in BETTER:
+        paper = results.labels(PAPER_SETS)
+        table = table.with_average(results.labels(results.sets), "average of the {} sets all have")
+        if len(paper) == len(PAPER_SETS):
+            table = _with_paper_average(table, paper)
+    return table
+
+
+def _with_paper_average(table: Table, names: list[str]) -> Table:
+    """A row with the average of the paper's twelve sets, for the models that have all of them."""
+    average: list[Entry] = []
+    for i in range(len(table.columns)):
+        column = [table.rows[name][i] for name in names]
+        whole = all(isinstance(entry, Value) for entry in column)
+        mean = np.mean([entry.mean for entry in column]) if whole else np.nan
+        average.append(Value(float(mean), n=len(names)) if whole else None)
+    return table._replace(rows=table.rows | {"**average of the paper's twelve**": average})
+
+
+def other_peers(results: Results) -> Table:
+    """Accuracy beside oKDE and OISVM."""
+    columns = [
+        "skokde",
+        "oKDE, paper",
+        "− paper",
+        "oKDE",
+        "oKDE, z-scored",
+        "OISVM, paper",
+        "− paper",
+        "OISVM",
+        "− OISVM",
+    ]
+    rows: dict[str, list[Entry]] = {}
+    peers = results.peers
+    for name in results.sets:
+        value = results.entry(name, DEFAULT, "acc")
+        ours = results.of_seeds(name, DEFAULT, "acc")
+        okde, oisvm = (peers.printed(name, f"acc_{peer}") for peer in ("okde", "oisvm"))
+
+        def minus(printed: Value | None, value: Entry = value) -> Difference | None:
+            if printed is None or not isinstance(value, Value):
+                return None
+            return Difference(value.mean - printed.mean)
+
+        rows[results.label(name)] = [
+            value,
+            okde,
+            minus(okde),
+            peers.octave(name, "none", "acc"),
+            peers.octave(name, "zscore", "acc"),
+            oisvm,
+            minus(oisvm),
+            results.entry(name, "OISVM", "acc"),
+            results.difference(name, ours, results.of_seeds(name, "OISVM", "acc")),
+        ]
+    return Table(
+        "acc_peers",
+        "Accuracy, %: skokde's defaults beside oKDE and OISVM",
+        "oKDE and OISVM as printed in the paper; oKDE (Maggot 3.4) on at most three of our splits, "
+        "on raw and on standardised features; OISVM as written for this benchmark, on all of them.",
+        columns,
+        rows,
+    )
+
+
+def time_beside_xokde(results: Results) -> Table:
+    """Training time, in the unit of the reference workload."""
+    columns: list[str] = []
+    rows: dict[str, list[Entry]] = {results.label(name): [] for name in results.sets}
+    for covariance in ("full", "diag"):
+        columns += [f"paper, s ({covariance})", f"xokde++ ({covariance})"]
+        columns += [f"{rule} ({covariance})" for rule in ("okde", "plugin")]
+        columns.append(f"xokde++ / okde ({covariance})")
+        for name in results.sets:
+            peer = results.peer(name, covariance, "train")
+            ours = results.of_seeds(name, f"skokde {covariance} okde", "train")
+            seeds = peer.index.intersection(ours.index)
+            ratio = None
+            if len(seeds):
+                ratio = Value(peer[seeds].mean() / ours[seeds].mean(), n=len(seeds))
+            rows[results.label(name)] += [
+                results.peers.printed(name, f"time_{covariance}"),
+                results.peer_entry(name, covariance, "train"),
+                *(
+                    results.entry(name, f"skokde {covariance} {rule}", "train")
+                    for rule in ("okde", "plugin")
+                ),
+                ratio,
+            ]
+    return Table(
+        "time_xokde",
+        "Training time beside xokde++",
+        "CPU time of one thread in units of the reference workload, measured beside it; the "
+        "paper's in seconds of its machine, training and testing. The last column of each half is "
+        "how many times faster skokde is, on the same seeds.",
+        columns,
+        rows,
+        3,
+    )
+
+
+def memory_beside_xokde(results: Results) -> Table:
+    """What a process needs, and what the model does."""
+    columns, rows = [], {results.label(name): [] for name in results.sets}
+    for covariance in ("full", "diag"):
+        model = f"skokde {covariance} okde"
+        columns += [
+            f"{text} ({covariance})"
+            for text in ("paper", "xokde++", "process", "rise", "model pickled")
+        ]
+        for name in results.sets:
+            pickled = results.of_seeds(name, model, "pickle_kb") / 1e3
+            rows[results.label(name)] += [
+                results.peers.printed(name, f"mb_{covariance}"),
+                results.peer_entry(name, covariance, "peak_mb"),
+                results.entry(name, model, "peak_mb"),
+                results.entry(name, model, "rise_mb"),
+                Value.of(pickled),
+            ]
+    return Table(
+        "memory_xokde",
+        "Memory beside xokde++, MB",
+        "Peaks of whole processes: the paper's, xokde++ on our splits, skokde with the paper's "
+        "settings (Python, its libraries and the data are most of it); how far skokde's rose while "
+        "it learned and predicted; its fitted classifier pickled.",
+        columns,
+        rows,
+        2,
+    )
+
+
+def full_against_diag(results: Results) -> Table:
+    """The paper's comparison of covariances."""
+    figures = ("acc", "k_mean", "nll", "train", "pickle_kb")
+    full, diag = "skokde full okde", "skokde diag okde"
+    columns = [f"{text} {short}" for short in ("f", "d") for text in ("A", "K", "−L", "T", "M")]
+    rows: dict[str, list[Entry]] = {}
+    for name in results.sets:
+        row = [results.entry(name, model, figure) for model in (full, diag) for figure in figures]
+        pairs = {
+            figure: results.difference(
+                name, results.of_seeds(name, diag, figure), results.of_seeds(name, full, figure)
+            )
+            for figure in figures[:3]
+        }
+        complete = all(isinstance(entry, Value) for entry in row)
+        speed = Value(row[3].mean / row[8].mean) if complete else None
+        memory = Value(100 * row[9].mean / row[4].mean) if complete else None
+        means = [entry._replace(sd=np.nan) if isinstance(entry, Value) else entry for entry in row]
+        rows[results.label(name)] = [*means, *pairs.values(), speed, memory]
+    return Table(
+        "full_diag",
+        "Full against diagonal covariances",
+        "Paper's settings: accuracy A (%), components per class K, −L = -log p, training time T "
+        "(units of the reference workload), pickled model M (kB), for full (f) and diagonal (d) "
+        "covariances; differences d − f, T f / T d, M d / M f in %.",
+        [*columns, "ΔA", "ΔK", "Δ(−L)", "speed-up", "M, %"],
+        rows,
+        2,
+    )
+
+
+def comparisons(results: Results) -> pd.DataFrame:
+    """Paired differences of every skokde model to every other model and to xokde++, tested."""
+    lines = []
+    ours = [model for model in results.models if model.startswith("skokde")]
+    for name in results.sets:
+        for figure in BETTER:
+            for model in ours:
+                mine = results.of_seeds(name, model, figure)
+                others = {
+                    other: results.of_seeds(name, other, figure)
+                    for other in results.models
+                    if other != model
+                }
+                if figure != "log_loss":
+                    for covariance in ("full", "diag"):
+                        others[f"xokde++ {covariance}"] = results.peer(name, covariance, figure)
+                for other, theirs in others.items():
+                    difference = results.difference(name, mine, theirs)
+                    if difference is not None:
+                        lines.append(
+                            {"set": results.label(name), "figure": figure, "model": model}
+                            | {"other": other, "difference": difference.mean}
+                            | {"p": difference.p, "shuffles": difference.n}
+                        )
+    return pd.DataFrame(lines)
+
+
+def failures(results: Results) -> str:
+    """Cells without figures, and why."""
+    bad = results.whole[results.whole.status != OK]
+    if bad.empty:
+        return "Every cell has its figures.\n"
+    lines = ["| set | model | shuffles | what happened |", "|---|---|---|---|"]
+    for (name, model, message), group in bad.groupby(["dataset", "model", "message"], sort=False):
+        seeds = ", ".join(map(str, sorted(group.seed)))
+        lines.append(f"| {results.label(name)} | {model} | {seeds} | {message} |")
+    return "\n".join(lines) + "\n"
+
+
+def tables(results: Results) -> list[Table]:
+    labels = results.labels(results.sets)
+    beside = [
+        against_xokde(results, column, covariance)
+        for column in ("acc", "nll", "k_mean")
+        for covariance in ("full", "diag")
+    ]
+    return (
+        [
+            all_models(results, "acc", "Accuracy, %", 1),
+            all_models(
+                results, "nll", "-log p of test rows under their own class's model, nats", 2
+            ),
+            all_models(results, "log_loss", "Log-loss of the class probabilities, nats", 3),
+            *beside,
+            other_peers(results),
+            full_against_diag(results),
+            all_models(results, "k_mean", "Components per class", 1),
+            all_models(results, "k_max", "Components of the largest class", 1),
+            time_beside_xokde(results),
+            all_models(results, "train", "Training time, units of the reference workload", 3),
+            all_models(results, "train_s", "Training time, CPU seconds", 3),
+            all_models(results, "test", "Test time, units of the reference workload", 3),
+            memory_beside_xokde(results),
+            all_models(results, "pickle_kb", "Pickled model, kB", 1),
+            all_models(results, "peak_mb", "Peak memory of a process for one cell, MB", 1),
+            all_models(
+                results, "rise_mb", "Rise of the memory while learning and predicting, MB", 1
+            ),
+        ]
+        if labels
+        else []
+    )
+
+
+def report(results: Results, pictures: list[str]) -> str:
+    """The whole report as Markdown."""
+    sets = "; ".join(
+        f"{results.label(name)}, {results.good[results.good.dataset == name].seed.nunique()}"
+        for name in results.sets
+    )
+    parts = [
+        "# The paper's evaluation",
+        "Made by `benchmarks/paper.py` from `cells.jsonl`, not by hand. Raw features, 75 % of each "
+        "shuffle learned in one pass, the rest tested. Densities are floored at 1e-300. Sets and "
+        f"the shuffles of each: {sets}.",
+        "Run with " + "; ".join(results.versions) + ".",
+        "## Summary: accuracy, %",
+        summary(results),
+        *(f"![{Path(name).stem.replace('_', ' ')}]({name})" for name in pictures),
+        *(table.markdown() for table in tables(results)),
+        "## Cells without figures",
+        failures(results),
+    ]
+    return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
+
+
+def write_report(results: Results, out: Path) -> str:
+    """Write the report, its tables as CSV and its pictures; return the report."""
+    text = report(results, draw(results, out))
+    (out / "paper.md").write_text(text)
+    for table in tables(results):
+        (out / f"{table.name}.csv").write_text(table.csv())
+    if results.tests:
+        comparisons(results).to_csv(out / "comparisons.csv", index=False, float_format="%.4g")
+    return text
+
+
+def summary(results: Results) -> str:
+    """The table of the README: accuracy, the peers' and ours."""
+    columns = {
+        "xokde++, paper": lambda name: results.peers.printed(name, "acc_full"),
+        "xokde++": lambda name: results.peer_entry(name, "full", "acc"),
+        "skokde, paper's settings": lambda name: results.entry(name, "skokde full okde", "acc"),
+        "**skokde**": lambda name: results.entry(name, DEFAULT, "acc"),
+    } | {
+        model: lambda name, model=model: results.entry(name, model, "acc")
+        for model in ("GaussianNB", "GaussianMixture", "KernelDensity", "SVC")
+    }
+    rows = {
+        results.label(name): [
+            entry._replace(sd=np.nan) if isinstance(entry := make(name), Value) else entry
+            for make in columns.values()
+        ]
+        for name in results.sets
+    }
+    table = Table("summary", "", "", list(columns), rows)
+    lines = table.markdown().splitlines()
+    return "\n".join(line for line in lines if line.startswith("|")) + "\n"
+
+
+def write_readme(results_text: str, path: Path) -> None:
+    """Put the summary between the marks of a README."""
+    text = path.read_text()
+    if not -1 < text.find(BEGIN) < text.find(END):
+        raise ValueError(f"{path} has no lines {BEGIN} and {END} to put the results between.")
+    head, _, rest = text.partition(BEGIN)
+    _, _, tail = rest.partition(END)
+    path.write_text(f"{head}{BEGIN}\n{results_text}{END}{tail}")

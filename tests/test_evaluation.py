@@ -1,0 +1,449 @@
+"""The benchmark's machinery: protocol, figures, processes, store, statistics and tables."""
+
+import os
+import signal
+import time
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.testing import assert_allclose
+from scipy import stats
+from sklearn.datasets import load_iris
+from sklearn.metrics import log_loss as sklearn_log_loss
+from sklearn.mixture import GaussianMixture
+from sklearn.model_selection import cross_validate
+from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import KernelDensity
+
+from evaluation import datasets as sets
+from evaluation.batch import BICMixture, CVKernelDensity, DensityClassifier
+from evaluation.cells import ERROR, OK, TIME_LIMIT, Cell, evaluate, fingerprint, run_apart
+from evaluation.command import cells_of, parse
+from evaluation.datasets import Dataset, load_dataset
+from evaluation.models import MODELS
+from evaluation.prequential import last_class, prequential
+from evaluation.protocol import LOG_FLOOR, SCORERS, StreamSplit, log_loss, nll
+from evaluation.report import BEGIN, END, Peers, Results, against_xokde, all_models, write_readme
+from evaluation.runner import run
+from evaluation.store import Store
+from evaluation.tables import Difference, Table, Text, Value, corrected_t_test
+from skokde import OnlineKDEClassifier
+
+X, y = load_iris(return_X_y=True)
+IRIS = Dataset("iris", X, y, "scikit-learn", "loader")
+
+
+def test_splits_are_those_of_the_protocol():
+    splits = list(StreamSplit(3).split(X, y))
+    assert len(splits) == StreamSplit(3).get_n_splits() == 3
+    for seed, (train, test) in enumerate(splits):
+        order = np.random.RandomState(seed).permutation(150)
+        assert train.tolist() == order[:112].tolist()
+        assert test.tolist() == order[112:].tolist()
+
+
+@pytest.mark.parametrize("name", ["skokde full okde", "GaussianNB", "KernelDensity"])
+def test_a_cell_has_the_figures_of_cross_validate(name):
+    scores = cross_validate(
+        MODELS[name].estimator, X, y, cv=StreamSplit(2), scoring=SCORERS, error_score="raise"
+    )
+    for seed in range(2):
+        cell = evaluate(MODELS[name], X, y, seed, None)
+        assert cell["acc"] == 100 * scores["test_accuracy"][seed]
+        assert_allclose(cell["nll"], -scores["test_neg_nll"][seed], rtol=1e-12)
+        assert_allclose(cell["log_loss"], -scores["test_neg_log_loss"][seed], rtol=1e-12)
+        assert (cell["n_train"], cell["n_test"]) == (112, 38)
+
+
+def test_fewer_rows_are_the_first_of_the_stream_before_the_same_test():
+    train, test = StreamSplit().of_seed(150, 1)
+    cell = evaluate(MODELS["GaussianNB"], X, y, 1, 40)
+    model = GaussianNB().fit(X[train[:40]], y[train[:40]])
+    assert cell["acc"] == 100 * model.score(X[test], y[test])
+    assert cell["n_train"] == 40
+
+
+def test_components_are_those_of_each_class():
+    cell = evaluate(MODELS["skokde full okde"], X, y, 0, None)
+    train, _ = StreamSplit().of_seed(150, 0)
+    model = OnlineKDEClassifier(bandwidth="okde").fit(X[train], y[train])
+    sizes = [density.n_components_ for density in model.estimators_]
+    assert (cell["k_mean"], cell["k_max"]) == (np.mean(sizes), max(sizes))
+    assert evaluate(MODELS["GaussianMixture"], X, y, 0, None)["k_mean"] < 3
+    assert evaluate(MODELS["KernelDensity"], X, y, 0, None)["k_mean"] == 112 / 3
+    assert evaluate(MODELS["SVC"], X, y, 0, None)["nll"] is None
+
+
+def test_nll_is_that_of_the_density_of_the_own_class():
+    model = OnlineKDEClassifier().fit(X, y)
+    own = np.concatenate([model.estimators_[c].score_samples(X[y == c]) for c in range(3)])
+    assert_allclose(nll(model, X, y), -own.mean(), rtol=1e-12)
+    # The prior does not enter, nor do the other classes.
+    other = OnlineKDEClassifier(priors=[0.8, 0.1, 0.1]).fit(X, y)
+    assert_allclose(nll(other, X, y), nll(model, X, y), rtol=1e-12)
+
+
+def test_nll_is_floored_and_unseen_classes_count():
+    model = GaussianNB().fit(X[y < 2], y[y < 2])
+    assert_allclose(nll(model, X[y == 2], y[y == 2]), -LOG_FLOOR)
+    assert nll(model, X[:1] + 1e6, y[:1]) == -LOG_FLOOR
+    declared = OnlineKDEClassifier().partial_fit(X[y < 2], y[y < 2], classes=[0, 1, 2])
+    assert_allclose(nll(declared, X[y == 2], y[y == 2]), -LOG_FLOOR)
+
+
+def test_log_loss_is_that_of_scikit_learn_and_unseen_classes_count():
+    model = GaussianNB().fit(X[::2], y[::2])
+    assert log_loss(model, X, y) == sklearn_log_loss(y, model.predict_proba(X))
+    fewer = GaussianNB().fit(X[y < 2], y[y < 2])
+    assert log_loss(fewer, X[y == 2], y[y == 2]) > 30
+
+
+def test_bic_chooses_the_number_of_components():
+    rng = np.random.default_rng(0)
+    one = rng.normal(size=(300, 2))
+    two = np.concatenate([one, rng.normal(size=(300, 2)) + 9])
+    assert BICMixture().fit(one).n_components_ == 1
+    found = BICMixture().fit(two)
+    assert found.n_components_ == 2
+    assert_allclose(
+        found.score_samples(two), GaussianMixture(2, random_state=0).fit(two).score_samples(two)
+    )
+    # With too few rows for two full covariances there is one, whatever BIC says.
+    assert BICMixture().fit(rng.normal(size=(20, 13))).n_components_ == 1
+
+
+def test_densities_of_standardized_features_are_those_of_the_raw_ones():
+    data = np.random.default_rng(0).normal(size=(80, 1)) * 50 + 7
+    label = np.zeros(80, dtype=int)
+    scaled = DensityClassifier(KernelDensity(bandwidth=0.5), standardize=True).fit(data, label)
+    raw = KernelDensity(bandwidth=0.5 * data.std()).fit(data)
+    assert_allclose(scaled.predict_joint_log_proba(data)[:, 0], raw.score_samples(data), rtol=1e-10)
+
+
+def test_cross_validation_chooses_the_bandwidth():
+    data = np.random.default_rng(1).normal(size=(400, 1))
+    chosen = CVKernelDensity().fit(data)
+    assert 0.1 < chosen.density_.bandwidth < 0.6  # the normal-reference one is 0.32
+    assert CVKernelDensity().fit(data[:2]).n_components_ == 2
+
+
+def test_density_classifier_far_out_tells_the_prior():
+    model = DensityClassifier(KernelDensity(kernel="tophat")).fit(X, y)
+    assert_allclose(model.predict_proba(X[:1] + 1e3), [[1 / 3, 1 / 3, 1 / 3]])
+
+
+# --- Processes
+
+
+def burn() -> None:
+    while True:
+        time.process_time()
+
+
+def double(value):
+    return 2 * value
+
+
+def fail():
+    raise ValueError("no\nway")
+
+
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_process_returns_fails_and_is_stopped():
+    assert run_apart(double, 21) == (OK, 42)
+    assert run_apart(fail) == (ERROR, "ValueError: no way")
+    assert run_apart(die) == (ERROR, "the process ended with SIGKILL")
+    assert run_apart(burn, limit=1) == (TIME_LIMIT, "more than 1 s of CPU time")
+
+
+# --- Store and runner
+
+
+def test_a_store_goes_on_after_an_interruption(tmp_path):
+    path = tmp_path / "new" / "cells.jsonl"
+    store = Store(path)
+    first, second = Cell("iris", "SVC", 0), Cell("iris", "SVC", 1, 50)
+    store.add(first, {"status": OK, "fingerprint": "a", "acc": 1.0})
+    store.add(second, {"status": OK, "fingerprint": "a", "acc": 2.0})
+    store.add(first, {"status": OK, "fingerprint": "b", "acc": 3.0})
+    with path.open("a") as file:
+        file.write('{"dataset": "iris", "mod')  # killed while it wrote
+    again = Store(path)
+    assert again.records == store.records
+    assert again.records[first]["acc"] == 3.0
+    again.add(Cell("wine", "SVC", 0), {"status": OK, "fingerprint": "c"})
+    assert len(Store(path).records) == 3
+
+
+def test_a_store_finds_what_was_computed(tmp_path):
+    store = Store(tmp_path / "cells.jsonl")
+    store.add(Cell("iris", "plugin", 0), {"status": OK, "fingerprint": "a", "limit": 5.0})
+    same = Cell("iris", "defaults", 0)
+    assert store.find(same, "a", 600.0)["model"] == "plugin"
+    assert store.find(same, "b", 600.0) is None
+    assert store.find(same._replace(seed=1), "a", 600.0) is None
+    assert store.find(same._replace(rows=50), "a", 600.0) is None
+    store.add(Cell("iris", "slow", 0), {"status": TIME_LIMIT, "fingerprint": "s", "limit": 5.0})
+    assert store.find(Cell("iris", "slow", 0), "s", 5.0) is not None
+    assert store.find(Cell("iris", "slow", 0), "s", 6.0) is None
+    store.add(Cell("iris", "bad", 0), {"status": ERROR, "fingerprint": "e", "limit": 5.0})
+    assert store.find(Cell("iris", "bad", 0), "e", 5.0) is None
+
+
+def test_fingerprints_tell_data_parameters_and_estimators_apart():
+    other = Dataset("iris", X + 1, y, "", "loader")
+    prints = [
+        fingerprint(IRIS, OnlineKDEClassifier()),
+        fingerprint(other, OnlineKDEClassifier()),
+        fingerprint(IRIS, OnlineKDEClassifier(bandwidth="okde")),
+        fingerprint(IRIS, GaussianNB()),
+        fingerprint(IRIS, MODELS["KernelDensity"].estimator),
+        fingerprint(IRIS, MODELS["GaussianMixture"].estimator),
+    ]
+    assert len(set(prints)) == len(prints)
+    assert fingerprint(IRIS, MODELS["skokde"].estimator) == prints[0]
+
+
+def test_a_run_stores_cells_records_failures_and_does_nothing_twice(tmp_path, monkeypatch):
+    monkeypatch.setattr("evaluation.runner.unit_of_time", os.getpid)  # it takes seconds
+    one_class = Dataset("wine", X, np.zeros(150, dtype=int), "", "loader")
+    data = {"iris": IRIS, "wine": one_class}
+    cells = [Cell(name, model, 0) for name in data for model in ("SVC", "GaussianNB", "skokde")]
+    path = tmp_path / "cells.jsonl"
+    run(cells, data, Store(path), limit=60, n_jobs=2)
+    records = Store(path).records
+    assert list(records) == sorted(cells)
+    bad = records[Cell("wine", "SVC", 0)]
+    assert bad["status"] == ERROR
+    assert "number of classes" in bad["message"]
+    good = records[Cell("iris", "skokde", 0)]
+    direct = evaluate(MODELS["skokde"], X, y, 0, None)
+    assert good["status"] == OK
+    assert {key: good[key] for key in ("acc", "nll", "k_mean")} == {
+        key: direct[key] for key in ("acc", "nll", "k_mean")
+    }
+    assert good["peak_mb"] > good["rise_mb"] > 0.0
+    assert good["pickle_kb"] > 1.0
+    # Only failed ones are tried again; the defaults under another name are not run anew.
+    started = []
+    monkeypatch.setattr(
+        "evaluation.runner.run_apart",
+        lambda function, *arguments, **options: started.append(arguments) or (OK, {}),
+    )
+    twin = Cell("iris", "skokde full plugin", 0)
+    run([*cells, twin], data, Store(path), limit=60, n_jobs=1)
+    assert [arguments[0] for arguments in started if arguments] == cells[3:]
+    assert Store(path).records[twin]["acc"] == direct["acc"]
+
+
+def test_other_shuffles_of_what_took_too_long_are_not_tried(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        "evaluation.runner.run_apart", lambda *arguments, **options: (TIME_LIMIT, "slow")
+    )
+    monkeypatch.setattr("evaluation.runner.Unit.seconds", lambda self: 1.0)
+    store = Store(tmp_path / "cells.jsonl")
+    cells = [Cell("iris", "SVC", seed) for seed in range(3)] + [Cell("iris", "SVC", 0, 50)]
+    run(cells, {"iris": IRIS}, store, limit=2, n_jobs=1)
+    messages = [store.records[cell]["message"] for cell in cells]
+    assert messages[0] == messages[3] == "slow"
+    assert messages[1].startswith("not tried")
+
+
+# --- Statistics and tables
+
+
+def test_corrected_t_test():
+    differences = np.array([1.0, 2.0, 0.5, 1.5, -0.5])
+    # Without a test set the correction is gone.
+    plain = stats.ttest_1samp(differences, 0.0).pvalue
+    assert_allclose(corrected_t_test(differences, 100, 0), plain)
+    t = differences.mean() / np.sqrt((1 / 5 + 25 / 75) * differences.var(ddof=1))
+    assert_allclose(corrected_t_test(differences, 75, 25), 2 * stats.t.sf(t, 4))
+    assert corrected_t_test(np.zeros(4), 75, 25) == 1.0
+    assert corrected_t_test(np.ones(4), 75, 25) == 0.0
+    assert np.isnan(corrected_t_test([1.0], 75, 25))
+
+
+def test_corrected_t_test_holds_its_level_on_overlapping_splits():
+    """Of pairs of equally good models it calls few different, the plain test many."""
+    rng = np.random.default_rng(0)
+    corrected = plain = 0
+    for _ in range(300):
+        values = rng.normal(size=100)  # the differences of 100 rows, of mean zero
+        differences = [values[test].mean() for _, test in StreamSplit(12).split(values)]
+        corrected += corrected_t_test(differences, 75, 25) < 0.05
+        plain += stats.ttest_1samp(differences, 0.0).pvalue < 0.05
+    assert corrected < 30 < 90 < plain
+
+
+def test_a_table_averages_the_rows_that_are_complete():
+    table = Table(
+        "name",
+        "Title",
+        "Caption.",
+        ["a", "b"],
+        {
+            "one": [Value(1.0, 0.5, 3), Difference(2.0, 0.01)],
+            "two": [Value(3.0, mark=" ▲"), Difference(-1.0, 0.5)],
+            "three": [Value(100.0), Text("error")],
+        },
+    ).with_average(["one", "two", "three"], "average of {}")
+    lines = table.markdown().splitlines()
+    assert "| one | 1.0 ± 0.5 | +2.0* |" in lines
+    assert "| two | 3.0 ▲ | -1.0 |" in lines
+    assert "| three | 100.0 | error |" in lines
+    assert "| **average of 2** | 2.0 | +0.5 |" in lines
+    frame = pd.read_csv(pd.io.common.StringIO(table.csv())).set_index(["set", "column"])
+    assert frame.loc[("one", "b"), "p"] == 0.01
+    assert frame.loc[("three", "b"), "note"] == "error"
+
+
+@pytest.fixture
+def results(tmp_path):
+    """Three shuffles of two models, and a peer that lacks one of them."""
+    store = Store(tmp_path / "cells.jsonl")
+    for model, shift in (("skokde full okde", 1.0), ("GaussianNB", -8.0), ("skokde", 0.0)):
+        for seed, acc in enumerate((90.0, 93.0, 92.0)):
+            store.add(
+                Cell("iris", model, seed),
+                {
+                    "status": OK,
+                    "label": "iris",
+                    "source": "folder",
+                    "versions": "v",
+                    "acc": acc + shift + 0.1 * seed * shift,
+                    "nll": 1.0,
+                    "log_loss": 0.5,
+                    "k_mean": 5.0,
+                    "n_train": 112,
+                    "n_test": 38,
+                    "train_s": 2.0,
+                    "test_s": 1.0,
+                    "unit_s": 4.0,
+                },
+            )
+    store.add(
+        Cell("iris", "SVC", 0),
+        {"status": TIME_LIMIT, "label": "iris", "source": "folder", "versions": "v", "limit": 600},
+    )
+    paper = pd.DataFrame({"acc_full": [96.4]}, index=["iris"])
+    xokde = pd.DataFrame(
+        {"dataset": "iris", "covariance": "full", "seed": [0, 2, 7], "acc": [88.0, 91.0, 10.0]}
+    )
+    return Results(store, Peers(paper, xokde, pd.DataFrame()), ["iris"], tests=True)
+
+
+def test_differences_to_a_peer_are_paired_over_the_seeds_that_both_have(results):
+    row = against_xokde(results, "acc", "full").rows["iris"]
+    printed, peer, ours, to_paper, to_peer = row[:5]
+    assert printed.mean == 96.4
+    # Seed 1 is missing, which is a crash; seed 7 was not run here.
+    assert (peer.mean, peer.n, peer.mark) == (89.5, 2, " (crashed 1/3)")
+    assert_allclose(ours.mean, np.mean([91.0, 94.1, 93.2]))
+    assert_allclose(to_paper.mean, ours.mean - 96.4)
+    assert_allclose(to_peer.mean, np.mean([91.0 - 88.0, 93.2 - 91.0]))
+    assert to_peer.n == 2
+
+
+def test_models_are_marked_where_they_differ_from_the_defaults(results):
+    table = all_models(results, "acc", "Accuracy", 1)
+    row = dict(zip(table.columns, table.rows["iris"], strict=True))
+    assert row["GaussianNB"].mark == " ▼"
+    assert row["skokde full okde"].mark == " ▲"
+    assert row["skokde"].mark == ""
+    results.tests = False
+    assert all(entry.mark == "" for entry in all_models(results, "acc", "", 1).rows["iris"])
+
+
+def test_cells_without_figures_say_why(results):
+    assert results.entry("iris", "SVC", "acc") == Text("> 10 min")
+    assert results.entry("iris", "OISVM", "acc") is None
+
+
+def test_times_are_in_units_of_the_workload(results):
+    assert results.of_seeds("iris", "skokde", "train").tolist() == [0.5, 0.5, 0.5]
+
+
+def test_the_block_of_a_readme_is_replaced(tmp_path):
+    path = tmp_path / "README.md"
+    path.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
+    write_readme("new\n", path)
+    assert path.read_text() == f"before\n{BEGIN}\nnew\n{END}\nafter\n"
+    path.write_text("no marks\n")
+    with pytest.raises(ValueError, match="results: begin"):
+        write_readme("new\n", path)
+
+
+# --- Data and command
+
+
+def test_sets_come_from_the_folder_or_else_from_a_loader(tmp_path):
+    frame = pd.DataFrame(X[:60], columns=["x0", "x1", "x2", "x3"]).assign(y=y[:60])
+    frame.to_csv(tmp_path / "iris.csv.gz", index=False)
+    data = load_dataset("iris", tmp_path)
+    assert (data.rows, data.label) == ("folder", "iris (40% subset)")
+    assert_allclose(data.X, X[:60])
+    whole = load_dataset("iris", tmp_path / "elsewhere")
+    assert (whole.rows, whole.label) == ("loader", "iris")
+    assert whole.source == "sklearn.datasets.load_iris"
+
+
+def test_data_that_cannot_be_had_or_are_others_are_refused(monkeypatch):
+    def offline():
+        raise OSError("no network")
+
+    entry = sets.ENTRIES["pima"]
+    monkeypatch.setitem(sets.ENTRIES, "pima", entry._replace(fetch=offline))
+    with pytest.raises(OSError, match=r"pima.*OpenML, data set 37.*no network.*--data"):
+        load_dataset("pima")
+    labels = np.array(["no", "yes"] * 384)
+    monkeypatch.setitem(
+        sets.ENTRIES, "pima", entry._replace(fetch=lambda: (np.ones((768, 7)), labels))
+    )
+    with pytest.raises(ValueError, match=r"pima.*\(768, 7\)"):
+        load_dataset("pima")
+    monkeypatch.setitem(
+        sets.ENTRIES, "pima", entry._replace(fetch=lambda: (np.ones((768, 8)), labels))
+    )
+    assert load_dataset("pima").y.tolist() == [0, 1] * 384
+
+
+def test_big_sets_take_three_shuffles_and_quick_has_no_curves():
+    cells = cells_of(parse(["--sets", "letter", "pima"]), {"letter": 20000, "pima": 768})
+    whole = [cell for cell in cells if cell.rows is None]
+    assert sum(cell.dataset == "letter" for cell in whole) == 3 * len(MODELS)
+    assert sum(cell.dataset == "pima" for cell in whole) == 12 * len(MODELS)
+    assert {cell.rows for cell in cells if cell.dataset == "pima"} == {None, 50, 100, 200, 400}
+    assert max(cell.rows or 0 for cell in cells) == 12800
+    quick = cells_of(parse(["--quick"]), {})
+    assert len(quick) == 6 * 3 * len(MODELS)
+    assert all(cell.rows is None for cell in quick)
+
+
+# --- Prequential
+
+
+def test_prequential_predicts_before_it_learns():
+    seen = []
+
+    class Recorder(GaussianNB):
+        def partial_fit(self, X, y, classes=None):
+            seen.append(len(y))
+            return super().partial_fit(X, y, classes)
+
+    order = np.random.default_rng(0).permutation(150)
+    right = prequential(Recorder(), X[order], y[order], 40)
+    assert seen == [40, 40, 40, 30]
+    expected = []
+    for start in (40, 80, 120):
+        rows, past = order[start : start + 40], order[:start]
+        expected += (GaussianNB().fit(X[past], y[past]).predict(X[rows]) == y[rows]).tolist()
+    assert right.tolist() == expected
+
+
+def test_last_class():
+    assert last_class(np.array([1, 1, 2, 2, 1])).tolist() == [False, True, False, True, False]
