@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, ClassVar
 
+import numpy as np
 from sklearn.base import BaseEstimator
 from threadpoolctl import ThreadpoolController
 
@@ -35,21 +36,24 @@ def unchanged_on_error(estimator: BaseEstimator) -> Iterator[None]:
 
 
 class Snapshot:
-    """A value that is derived from fitted state, made when it is first asked for.
+    """Values that are derived from fitted state, each made when it is first asked for.
 
     Estimators hold one that they replace when they learn, so that scoring writes nothing to the
     estimator. It is not pickled.
     """
 
     def __init__(self) -> None:
-        self._held: tuple[Any, Any] | None = None
+        self._held: dict[Any, tuple[Any, Any]] = {}
 
-    def get(self, key: Any, make: Callable[[], Any]) -> Any:
-        """The value for a key, made anew if the last one asked for was another."""
-        held = self._held
+    def get(
+        self, name: Any, bandwidth: str | float | np.ndarray | None, make: Callable[[], Any]
+    ) -> Any:
+        """The value of a name, made anew if the last one asked for was for another bandwidth."""
+        key = bandwidth.tobytes() if isinstance(bandwidth, np.ndarray) else bandwidth
+        held = self._held.get(name)
         if held is None or held[0] != key:
             held = key, make()
-            self._held = held  # one assignment: threads may race, and make the same
+            self._held[name] = held  # one assignment: threads may race, and make the same
         return held[1]
 
 

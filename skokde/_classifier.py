@@ -18,10 +18,11 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from skokde._base import BaseOnlineKDE, Snapshot, one_blas_thread, unchanged_on_error
 from skokde._density import OnlineKDEDensity
 from skokde._engine._append import age_class_counts
-from skokde._engine.covariance import structure_of
-from skokde._engine.mixture import match_moments, total_moments
-from skokde._engine.whitening import feature_spread
+from skokde._engine.bandwidth import frame_under_prior
+from skokde._engine.kde import KDE
+from skokde._engine.prior import shared_covariance
 from skokde._validation import (
+    check_bandwidth,
     check_settings,
     check_values,
     check_weights,
@@ -74,9 +75,11 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
 
     Notes
     -----
-    A feature that is constant within a class has no spread there: it is given the spread of the
-    whole data, here only, when the classifier is scored. So is every feature of a class with a
-    single sample.
+    The kernels of a class have the shape of its covariance, which few samples tell little of: a
+    feature that is constant in them has no spread, a single sample has none at all. So the
+    covariance is taken under a prior that is worth as many observations as there are features, the
+    average covariance within the classes. This concerns scoring here only, not what is stored, nor
+    what ``estimators_`` return, nor a bandwidth that is given as an array.
 
     References
     ----------
@@ -228,13 +231,11 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         check_is_fitted(self)
         X = validate_data(self, X, dtype=np.float64, order="C", reset=False)
         prior = self.class_prior_
-        whole_spread = self._snapshot.get(None, self._whole_spread)
 
         def joint(code: int, estimator: OnlineKDEDensity) -> np.ndarray:
             if not (prior[code] > 0.0 and estimator.__sklearn_is_fitted__()):
                 return np.full(len(X), -np.inf)
-            kde = estimator._kde(self.bandwidth).respread(whole_spread)
-            return np.log(prior[code]) + kde.log_density(X)
+            return np.log(prior[code]) + self._kde(code, estimator).log_density(X)
 
         with one_blas_thread():
             return np.column_stack(self._for_each_class(joint))
@@ -399,13 +400,20 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
             raise ValueError(f"priors must not be negative and sum to one, got {self.priors!r}.")
         return priors
 
-    def _whole_spread(self) -> np.ndarray:
-        """Spread of the features in the data of all classes together."""
-        moments = [
-            total_moments(estimator._mixture)
-            for estimator in self.estimators_
-            if estimator.__sklearn_is_fitted__()
-        ]
-        counts, means, covariances = (np.array(arrays) for arrays in zip(*moments, strict=True))
-        _, mean, whole = match_moments(counts, means, covariances, [np.arange(len(counts))])
-        return feature_spread(mean[0], structure_of(covariances).variances(whole[0]))
+    def _kde(self, code: int, estimator: OnlineKDEDensity) -> KDE:
+        """What is scored for a class: its KDE, in whose kernel's shape all classes have a say."""
+        mixture = estimator._mixture
+        bandwidth = check_bandwidth(self.bandwidth, estimator._structure, mixture.n_features)
+        if isinstance(bandwidth, np.ndarray):  # H itself
+            return estimator._kde(bandwidth)
+
+        def make() -> KDE:
+            prior = self._snapshot.get("shared covariance", None, self._shared_covariance)
+            return KDE.of(mixture, frame_under_prior(mixture, estimator._kernel(bandwidth), prior))
+
+        return self._snapshot.get(code, bandwidth, make)
+
+    def _shared_covariance(self) -> np.ndarray:
+        return shared_covariance(
+            [e._mixture for e in self.estimators_ if e.__sklearn_is_fitted__()]
+        )

@@ -10,7 +10,7 @@ from sklearn.base import DensityMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from skokde._base import BaseOnlineKDE, Snapshot, one_blas_thread, unchanged_on_error
-from skokde._engine.bandwidth import kernel_coordinates
+from skokde._engine.bandwidth import Kernel, kernel_coordinates
 from skokde._engine.covariance import Structure, structure_of
 from skokde._engine.kde import KDE
 from skokde._engine.learn import INITIAL_LIMIT, Settings, learn
@@ -223,7 +223,7 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         check_is_fitted(self)
         X = validate_data(self, X, dtype=np.float64, order="C", reset=False)
         with one_blas_thread():
-            return self._kde(self.bandwidth).log_density(X)
+            return self._kde(self._checked_bandwidth()).log_density(X)
 
     def score(self, X: ArrayLike, y: Any = None) -> float:
         """Mean log-density of rows, in nats; higher is better.
@@ -292,7 +292,7 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
     def bandwidth_(self) -> np.ndarray:
         """The covariance H of the kernel, in data units."""
         self._fitted("bandwidth_")
-        return self._kde(self.bandwidth).frame.identity_back()
+        return self._kernel(self._checked_bandwidth()).frame.identity_back()
 
     @property
     def n_samples_seen_(self) -> float:
@@ -337,14 +337,20 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
     def _structure(self) -> Structure:
         return structure_of(self._mixture.covariances)
 
-    def _kde(self, bandwidth: Any) -> KDE:
-        """What is scored, under a `bandwidth` parameter."""
-        structure = self._structure
-        bandwidth = check_bandwidth(bandwidth, structure, self._mixture.n_features)
-        key = bandwidth.tobytes() if isinstance(bandwidth, np.ndarray) else bandwidth
+    def _kernel(self, bandwidth: str | float | np.ndarray) -> Kernel:
+        """Kernel coordinates under a checked bandwidth."""
         return self._snapshot.get(
-            key,
-            lambda: KDE.of(
-                self._mixture, kernel_coordinates(self._mixture, structure, bandwidth).frame
-            ),
+            "kernel",
+            bandwidth,
+            lambda: kernel_coordinates(self._mixture, self._structure, bandwidth),
         )
+
+    def _kde(self, bandwidth: str | float | np.ndarray) -> KDE:
+        """What is scored, under a checked bandwidth."""
+        return self._snapshot.get(
+            "kde", bandwidth, lambda: KDE.of(self._mixture, self._kernel(bandwidth).frame)
+        )
+
+    def _checked_bandwidth(self) -> str | float | np.ndarray:
+        """The `bandwidth` parameter as it is now."""
+        return check_bandwidth(self.bandwidth, self._structure, self._mixture.n_features)

@@ -8,7 +8,9 @@ from sklearn.datasets import load_iris
 from sklearn.exceptions import NotFittedError
 from sklearn.utils import shuffle
 
+import twins
 from skokde import OnlineKDEClassifier, OnlineKDEDensity
+from skokde._engine.bandwidth import kernel_coordinates, normal_reference
 
 both_structures = pytest.mark.parametrize("covariance_type", ["full", "diag"])
 
@@ -219,9 +221,11 @@ def test_joint_is_prior_times_density(iris, covariance_type):
     classifier = OnlineKDEClassifier(covariance_type=covariance_type).fit(X, y)
     joint = classifier.predict_joint_log_proba(X)
     assert joint.shape == (150, 3)
-    densities = np.column_stack([e.score_samples(X) for e in classifier.estimators_])
-    expected = densities + np.log(classifier.class_prior_)
-    np.testing.assert_allclose(joint, expected, rtol=1e-10, atol=1e-10)
+    # Under a given H the densities are those of the estimators.
+    given = OnlineKDEClassifier(covariance_type=covariance_type, bandwidth=np.full(4, 0.1))
+    densities = np.column_stack([e.score_samples(X) for e in given.fit(X, y).estimators_])
+    expected = densities + np.log(given.class_prior_)
+    np.testing.assert_array_equal(given.predict_joint_log_proba(X), expected)
     np.testing.assert_allclose(classifier.predict_proba(X), softmax(joint, axis=1), atol=1e-14)
     np.testing.assert_allclose(classifier.predict_proba(X).sum(axis=1), 1.0)
     log_proba = joint - logsumexp(joint, axis=1, keepdims=True)
@@ -234,47 +238,75 @@ def test_joint_is_prior_times_density(iris, covariance_type):
 # --------------------------------------------------------------- spread that a class does not have
 
 
-def normal_reference(d, n):
-    return (4.0 / ((d + 2.0) * n)) ** (1.0 / (d + 4.0))
-
-
-@pytest.mark.parametrize("times", [1, 2, 40])
-@both_structures
-def test_constant_class_has_the_spread_of_the_whole_data(covariance_type, times):
-    other = np.random.default_rng(0).normal(10.0, 3.0, size=(25, 1))
-    X = np.vstack([np.full((times, 1), 4.0), other])
-    y = np.repeat(["constant", "other"], [times, 25])
-    classifier = OnlineKDEClassifier(covariance_type=covariance_type, bandwidth="silverman")
-    classifier.fit(X, y)
-    rows = np.linspace(-5.0, 20.0, 30)[:, None]
-    expected = norm.logpdf(rows[:, 0], 4.0, normal_reference(1, times) * X.std())
-    expected += np.log(times / (times + 25.0))
-    joint = classifier.predict_joint_log_proba(rows)
-    np.testing.assert_allclose(joint[:, 0], expected, rtol=1e-10)
-    # The other class has a spread of its own.
-    alone = OnlineKDEDensity(covariance_type=covariance_type, bandwidth="silverman").fit(other)
-    expected = alone.score_samples(rows) + np.log(25.0 / (times + 25.0))
-    np.testing.assert_allclose(joint[:, 1], expected, rtol=1e-10)
-
-
-@both_structures
-def test_feature_constant_within_a_class(covariance_type):
+def few_and_many():
+    """Classes of 1, 3 (equal), 5, 12 and 25 rows in six correlated features of unlike units."""
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(60, 2)) * [1.0, 5.0]
-    y = np.repeat([0, 1], 30)
-    X[y == 0, 1] = 3.0
-    parameters = {"covariance_type": covariance_type, "bandwidth": "scott"}
-    classifier = OnlineKDEClassifier(**parameters).fit(X, y)
-    rows = rng.normal(size=(20, 2)) * [1.0, 5.0]
-    # A product: one density of the feature that varies, a normal for the one that does not.
-    H = 30.0 ** (-1.0 / 6.0)
-    varying = OnlineKDEDensity(
-        covariance_type=covariance_type, bandwidth=[(H * X[:30, 0].std()) ** 2]
-    )
-    expected = varying.fit(X[:30, :1]).score_samples(rows[:, :1]) + np.log(0.5)
-    expected += norm.logpdf(rows[:, 1], 3.0, H * X[:, 1].std())
-    joint = classifier.predict_joint_log_proba(rows)
-    np.testing.assert_allclose(joint[:, 0], expected, rtol=1e-9)
+    y = rng.permutation(np.repeat(range(5), [1, 3, 5, 12, 25]))
+    X = rng.normal(size=(46, 6)) @ rng.normal(size=(6, 6)) + y[:, None]
+    X[y == 1] = X[y == 1][0]
+    X[y == 3, 2] = -0.7  # constant within a class
+    X[y == 4, 5] = X[y == 4, 0] - X[y == 4, 1]  # collinear within a class
+    return X * [1.0, 20.0, 0.05, 1.0, 1.0, 1.0], y
+
+
+@pytest.mark.parametrize("bandwidth", ["plugin", "okde", "silverman", "scott", 0.7])
+@both_structures
+def test_kernels_have_the_shape_of_the_covariance_under_the_prior(covariance_type, bandwidth):
+    # Nothing is compressed, so that the densities are known.
+    X, y = few_and_many()
+    classifier = OnlineKDEClassifier(covariance_type=covariance_type, bandwidth=bandwidth)
+    joint = classifier.fit(X, y).predict_joint_log_proba(X + 0.1 * X.std(axis=0))
+    shared = twins.shared_covariance(X, y)
+    for c, estimator in enumerate(classifier.estimators_):
+        mixture = estimator._mixture
+        scale = kernel_coordinates(mixture, estimator._structure, bandwidth).scale
+        assert mixture.n_compounds == 0
+        expected = twins.class_log_density(
+            X + 0.1 * X.std(axis=0), X[y == c], shared, scale, covariance_type
+        )
+        np.testing.assert_allclose(
+            joint[:, c] - np.log(np.mean(y == c)), expected, rtol=1e-9, atol=1e-9
+        )
+
+
+def test_prior_is_worth_one_observation_for_each_feature():
+    # By hand: two features, one row of one class, four of the other.
+    X = np.array([[0.0, 0.0], [4.0, 8.0], [4.0, 8.0], [8.0, 8.0], [8.0, 8.0]])
+    y = np.array([0, 1, 1, 1, 1])
+    within = 4 * np.array([4.0, 0.0])  # times the five rows; class 0 has no spread
+    shared = (within + 2 * np.array([8.96, 10.24])) / (5 + 2)  # these are of all rows
+    kernels = [(0.0 + 2 * shared) / (1 + 2), (within + 2 * shared) / (4 + 2)]
+    classifier = OnlineKDEClassifier(covariance_type="diag", bandwidth="silverman").fit(X, y)
+    joint = classifier.predict_joint_log_proba([[0.0, 0.0]])
+    for c, (kernel, n) in enumerate(zip(kernels, [1, 4], strict=True)):
+        kernel = normal_reference(2, n) ** 2 * kernel
+        densities = norm.logpdf(0.0, X[y == c], np.sqrt(kernel)).sum(axis=1)
+        expected = logsumexp(densities) - np.log(5)
+        np.testing.assert_allclose(joint[0, c], expected, rtol=1e-12)
+
+
+@both_structures
+def test_classifier_of_one_class_is_its_density(iris, covariance_type):
+    X, _ = iris
+    parameters = {"covariance_type": covariance_type, "bandwidth": "plugin"}
+    classifier = OnlineKDEClassifier(**parameters).fit(X, np.zeros(len(X)))
+    density = OnlineKDEDensity(**parameters).fit(X)
+    np.testing.assert_allclose(classifier.score_samples(X), density.score_samples(X), rtol=1e-9)
+
+
+def test_few_rows_in_many_correlated_features_find_their_kind():
+    # Eight rows say nothing of four of the twelve directions; the other class does.
+    rng = np.random.default_rng(0)
+    turn = rng.normal(size=(12, 12))
+    X = rng.normal(size=(408, 12)) @ turn
+    y = np.repeat([0, 1], [400, 8])
+    X[y == 1] += 3.0 * X.std(axis=0)
+    classifier = OnlineKDEClassifier().fit(X, y)
+    new = rng.normal(size=(200, 12)) @ turn + 3.0 * X[y == 0].std(axis=0)
+    own = classifier.predict_joint_log_proba(new)[:, 1] - np.log(8 / 408)
+    alone = classifier.estimators_[1].score_samples(new)
+    assert own.mean() > alone.mean() + 5.0
+    assert own.min() > -150.0
 
 
 @both_structures
@@ -286,7 +318,7 @@ def test_feature_constant_in_all_classes(covariance_type):
     assert classifier.score(X, y) > 0.95
 
 
-def test_spread_of_the_whole_data_follows_the_stream():
+def test_spread_that_classes_share_follows_the_stream():
     # It is looked up when scoring, so it does not depend on the order of the classes.
     X, y = blobs()
     X[y == 0] = [8.0, 0.0]

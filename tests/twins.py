@@ -331,6 +331,23 @@ def log_density(points, log_weights, means, covs):
 # ------------------------------------------------------------------------------- quadrature
 
 
+def shared_covariance(X, y):
+    """The prior for the covariance of a class, from the rows, full or not."""
+    n, d = X.shape
+    within = sum((y == c).sum() * np.cov(X[y == c].T, bias=True).reshape(d, d) for c in set(y)) / n
+    whole = np.cov(X.T, bias=True).reshape(d, d)
+    return (n * within + d * whole) / (n + d)
+
+
+def class_log_density(points, rows, shared, scale, covariance_type):
+    """Exact KDE of a class in the classifier, whose kernels have `scale` times its spread."""
+    n, d = rows.shape
+    kernel = scale**2 * (n * np.cov(rows.T, bias=True).reshape(d, d) + d * shared) / (n + d)
+    if covariance_type == "diag":
+        kernel = np.diag(np.diag(kernel))
+    return mixture_log_pdf(points, np.full(n, 1.0 / n), rows, np.tile(kernel, (n, 1, 1)))
+
+
 def grid(low, high, step):
     """Points of a regular grid over a box, (n, d), and the volume of a cell.
 

@@ -27,10 +27,13 @@ class Kernel(NamedTuple):
     axis : (d,) array or None
         Where to cut the whole mixture first. In whitened space its principal axis is rounding
         noise, and the correlation matrix' is taken.
+    scale : float or None
+        beta; None if H itself was given.
     """
 
     frame: Frame
     axis: np.ndarray | None
+    scale: float | None = None
 
 
 def normal_reference(d: int, count: float) -> float:
@@ -105,9 +108,22 @@ def kernel_coordinates(
         _, mean, _ = total_moments(mixture)
         spread = np.sqrt(structure.variances(bandwidth))
         correlation = structure.rescale(bandwidth, 1.0 / spread)
-        constant = np.zeros(len(mean), dtype=bool)
-        return Kernel(frame_of_covariance(mean, spread, correlation, structure, constant), None)
+        return Kernel(frame_of_covariance(mean, spread, correlation, structure), None, None)
     whitening = whiten(mixture, structure)
     scale = bandwidth_scale(mixture, whitening, bandwidth)
     axis = principal_axes(whitening.correlation.reshape(1, -1), mixture.n_features)[0]
-    return Kernel(whitening.frame.divided(scale), axis)
+    return Kernel(whitening.frame.divided(scale), axis, scale)
+
+
+def frame_under_prior(mixture: Mixture, kernel: Kernel, prior: np.ndarray) -> Frame:
+    """Kernel coordinates of the same scale, where F is the covariance under a prior.
+
+    Parameters
+    ----------
+    mixture : Mixture
+    kernel : Kernel
+        Of the mixture, by a rule.
+    prior : (d, d) or (d,) array
+        See `with_prior`.
+    """
+    return whiten(mixture, kernel.frame.structure, prior).frame.divided(kernel.scale)

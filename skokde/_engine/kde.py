@@ -79,10 +79,6 @@ class KDE(NamedTuple):
         components = components_in(frame, *mixture[:3])
         return cls(frame, components, factorize(components))
 
-    def respread(self, whole_spread: np.ndarray) -> KDE:
-        """See `Frame.respread`."""
-        return self._replace(frame=self.frame.respread(whole_spread))
-
     def log_density(self, X: np.ndarray) -> np.ndarray:
         """Log-densities of rows in data units, in nats."""
         components, factors = self.components, self.factors

@@ -13,6 +13,7 @@ import numpy as np
 
 from skokde._engine.covariance import Structure
 from skokde._engine.mixture import Mixture, flatten, total_moments
+from skokde._engine.prior import with_prior
 
 # A variance below this has lost its digits to underflow.
 SMALLEST_VARIANCE = 1e-290
@@ -29,8 +30,6 @@ class Frame(NamedTuple):
     matrix, inverse : (d, d) arrays, symmetric, or (d,) arrays
     log_det : float
         log |dz / dx|, in nats.
-    constant : (d,) array of bool
-        Features that do not vary in the sample model, whose spread is a substitute.
     """
 
     structure: Structure
@@ -39,7 +38,6 @@ class Frame(NamedTuple):
     matrix: np.ndarray
     inverse: np.ndarray
     log_det: float
-    constant: np.ndarray
 
     def points(self, X: np.ndarray) -> np.ndarray:
         standardized = (X - self.center) / self.spread
@@ -67,23 +65,9 @@ class Frame(NamedTuple):
             log_det=self.log_det - d * float(np.log(scale)),
         )
 
-    def respread(self, whole_spread: np.ndarray) -> Frame:
-        """The frame with the spreads of a wider set of data for features constant in this one.
-
-        Their coordinate is zero, but for rounding, for all components: these stay as they are.
-
-        Parameters
-        ----------
-        whole_spread : (d,) array
-            Zero where the feature is constant in the wider set, too.
-        """
-        spread = np.where(self.constant & (whole_spread > 0.0), whole_spread, self.spread)
-        change = float(np.log(spread / self.spread).sum())
-        return self._replace(spread=spread, log_det=self.log_det - change)
-
 
 class Whitening(NamedTuple):
-    """The frame in which the sample model has zero mean and unit covariance.
+    """The frame in which the sample model has zero mean and unit covariance, under a prior if any.
 
     Attributes
     ----------
@@ -116,26 +100,31 @@ def substitute_spread(mean: np.ndarray) -> np.ndarray:
 
 
 def frame_of_covariance(
-    center: np.ndarray,
-    spread: np.ndarray,
-    correlation: np.ndarray,
-    structure: Structure,
-    constant: np.ndarray,
+    center: np.ndarray, spread: np.ndarray, correlation: np.ndarray, structure: Structure
 ) -> Frame:
     """The frame in which a covariance is the identity."""
     root, inv_root, log_det = structure.roots(correlation)
     log_det = -0.5 * log_det - float(np.log(spread).sum())
-    return Frame(structure, center, spread, inv_root, root, log_det, constant)
+    return Frame(structure, center, spread, inv_root, root, log_det)
 
 
-def whiten(mixture: Mixture, structure: Structure) -> Whitening:
-    """Whitening of a mixture that is not empty."""
+def whiten(mixture: Mixture, structure: Structure, prior: np.ndarray | None = None) -> Whitening:
+    """Whitening of a mixture that is not empty.
+
+    Parameters
+    ----------
+    mixture : Mixture
+    structure : Structure
+    prior : (d, d) or (d,) array, default=None
+        What the covariance is thought to be like before any sample, see `with_prior`.
+    """
     count, mean, covariance = total_moments(mixture)
+    if prior is not None:
+        covariance = with_prior(covariance, count, prior)
     spread = feature_spread(mean, structure.variances(covariance))
     constant = spread == 0.0
     spread = np.where(constant, substitute_spread(mean), spread)
     correlation = structure.rescale(covariance, np.where(constant, 0.0, 1.0 / spread))
     # A constant feature has the spread it was given and correlates with nothing.
     filled = correlation + structure.to_matrix(constant.astype(float))
-    frame = frame_of_covariance(mean, spread, filled, structure, constant)
-    return Whitening(frame, correlation, count)
+    return Whitening(frame_of_covariance(mean, spread, filled, structure), correlation, count)

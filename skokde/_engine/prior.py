@@ -1,0 +1,53 @@
+"""What the data of all classes tell of a covariance that a class has too few samples for.
+
+Samples have no spread at all in a feature that is constant in them, nor, if they are no more than
+the features, in some directions of the correlated ones; and too little in others.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from skokde._engine.mixture import Mixture, match_moments, total_moments
+
+
+def with_prior(covariance: np.ndarray, count: float, prior: np.ndarray) -> np.ndarray:
+    """Covariance of samples under a prior that is worth one observation for each feature.
+
+    With fewer than d the conjugate prior of a (d, d) covariance, the inverse Wishart distribution,
+    is improper: it is the weakest one that is a prior.
+
+    Parameters
+    ----------
+    covariance : (d, d) or (d,) array
+        Of the samples.
+    count : float
+        Their number.
+    prior : array of the same shape
+    """
+    d = prior.shape[-1]
+    share = d / (count + d)
+    return (1.0 - share) * covariance + share * prior
+
+
+def shared_covariance(classes: list[Mixture]) -> np.ndarray:
+    """The prior for the covariance of a class: the average within all of the classes.
+
+    It has a prior in turn, the covariance of all data together: classes of one sample each have no
+    spread but that between them.
+
+    Parameters
+    ----------
+    classes : list of Mixture
+        None empty.
+
+    Returns
+    -------
+    (d, d) or (d,) array
+        Zero for features that are constant in all data.
+    """
+    moments = [total_moments(mixture) for mixture in classes]
+    counts, means, covariances = (np.array(arrays) for arrays in zip(*moments, strict=True))
+    total, _, whole = match_moments(counts, means, covariances, [np.arange(len(counts))])
+    within = np.tensordot(counts / total[0], covariances, axes=1)
+    return with_prior(within, total[0], whole[0])
