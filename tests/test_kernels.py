@@ -13,6 +13,12 @@ CASES = [
     for kind in ("diracs", "compounds", "mixed")
     if d > 1 or covariance_type == "full"  # in 1-d both are the same array
 ]
+# From 8 features on full covariances of low rank are taken by their factors.
+CASES += [
+    pytest.param(d, "full", kind, id=f"{d}-full-{kind}")
+    for d in (8, 11)
+    for kind in ("thin", "mixed")
+]
 each_case = pytest.mark.parametrize(("d", "covariance_type", "kind"), CASES)
 SEEDS = range(3)
 
@@ -99,6 +105,38 @@ def test_roughness_of_components_near_and_far(d, kind, printed):
         np.testing.assert_allclose(got, expected, rtol=1e-11)
 
 
+@pytest.mark.parametrize("noise", [0.0, 1e-11, 0.9e-9, 1.1e-9, 1e-8, 1e-7])
+@pytest.mark.parametrize("function", ["roughness", "local_error", "hellinger", "two_means"])
+def test_thin_covariances_may_lack_what_is_lost_in_the_bandwidth(function, noise):
+    # Whether they are taken for thin or not must not show, whatever is left out.
+    d, most = 10, 2e-8
+    weights, means, covs = twins.random_components(d, "full", "thin", 12, seed=3)
+    covs = covs[[0, 1, 3, 4, 5]]
+    for i, cov in enumerate(covs.reshape(-1, d, d)):
+        root = np.random.default_rng(i).normal(size=(d, d))
+        cov += noise * root @ root.T / np.linalg.norm(root, axis=1).max() ** 2
+    members = intp(range(12))
+    if function == "roughness":
+        for pilot in (0.2, 1.0, 3.0):
+            scaled = means * np.sqrt(pilot), covs * pilot, pilot, False
+            got = _roughness.roughness(weights, *scaled)
+            np.testing.assert_allclose(got, twins.roughness(weights, *scaled), rtol=most)
+    elif function == "local_error":
+        factors = _hellinger.factorize_all(covs, d)
+        got = _hellinger.local_error(members, weights, means, covs, *factors, 0.0, np.inf)
+        expected = twins.local_error(members, weights, means, covs)
+        np.testing.assert_allclose(got, expected, rtol=most)
+    elif function == "hellinger":
+        one = weights[:2] / weights[:2].sum(), means[:2], covs[:2]
+        other = weights[2:5] / weights[2:5].sum(), means[2:5], covs[2:5]
+        got = _hellinger.hellinger(*one, *other)
+        np.testing.assert_allclose(got, twins.hellinger(*one, *other), rtol=most)
+    else:
+        got = _goldberger.two_means(members, weights, means, covs)
+        expected = twins.two_means(members, weights, means, covs)
+        assert [side.tolist() for side in got] == [side.tolist() for side in expected]
+
+
 @each_case
 def test_local_error(d, covariance_type, kind):
     for seed in SEEDS:
@@ -133,9 +171,11 @@ def test_local_error_may_stop_where_its_side_of_the_bounds_is_sure(d, covariance
     assert stopped > 0
 
 
-@pytest.mark.parametrize(("kind1", "kind2"), [("mixed", "mixed"), ("diracs", "compounds")])
+@pytest.mark.parametrize(
+    ("kind1", "kind2"), [("mixed", "mixed"), ("diracs", "compounds"), ("thin", "thin")]
+)
 @pytest.mark.parametrize("covariance_type", ["full", "diag"])
-@pytest.mark.parametrize("d", [1, 2, 3, 5])
+@pytest.mark.parametrize("d", [1, 2, 3, 5, 8])
 def test_hellinger(d, covariance_type, kind1, kind2):
     for seed in SEEDS:
         arrays = [
@@ -359,9 +399,37 @@ def test_first_of_equal_axes_counts():
         np.testing.assert_array_equal(axis, [2.0, 0.0, 0.0])
 
 
-@pytest.mark.parametrize("size", [2, 4], ids=["diag", "full"])
-def test_principal_axis_of_zero_covariance(size):
-    np.testing.assert_array_equal(_goldberger.principal_axes(np.zeros((1, size)), 2), [[0.0, 0.0]])
+@pytest.mark.parametrize("d", [2, 9])
+@pytest.mark.parametrize("covariance_type", ["full", "diag"])
+def test_principal_axis_of_zero_covariance(covariance_type, d):
+    covs = np.zeros((1, d * d if covariance_type == "full" else d))
+    np.testing.assert_array_equal(_goldberger.principal_axes(covs, d), np.zeros((1, d)))
+
+
+@pytest.mark.parametrize("scale", [1e-12, 1.0, 1e12])
+def test_thin_principal_axis_of_any_scale(scale):
+    # Of the same rank at every scale: an axis has no bandwidth to be lost in.
+    _, _, covs = twins.random_components(9, "full", "thin")
+    got = _goldberger.principal_axes(scale * covs, 9)
+    np.testing.assert_allclose(
+        got, np.sqrt(scale) * twins.principal_axes(covs, 9), rtol=1e-10, atol=1e-11 * np.sqrt(scale)
+    )
+
+
+@pytest.mark.parametrize("scale", [1e4, 1e8, 1e12])
+def test_huge_thin_covariances(scale):
+    # Rounding hides their rank, and must not pass for it.
+    d = 9
+    weights, means, covs = twins.random_components(d, "full", "thin")
+    covs, means = covs * scale, means * np.sqrt(scale)
+    inv_roots, roots, log_dets = _hellinger.factorize_all(covs, d)
+    for inv_root, root, cov in zip(inv_roots, roots, covs, strict=True):
+        smoothed = np.eye(d) + cov.reshape(d, d)
+        root, inv_root = root.reshape(d, d), inv_root.reshape(d, d)
+        np.testing.assert_allclose(root @ root, smoothed, rtol=0, atol=1e-14 * d * smoothed.max())
+        np.testing.assert_allclose(inv_root @ root, np.eye(d), atol=1e-14 * d * np.sqrt(scale))
+    assert np.isfinite(log_dets).all()
+    assert np.isfinite(_roughness.roughness(weights, means, covs, 1.0, False))
 
 
 def test_two_means_of_two_and_of_equal_components():

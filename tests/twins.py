@@ -84,13 +84,18 @@ def full_covariances(covariances):
 def random_components(d, covariance_type, kind, k=8, *, seed=0, all_covs=False):
     """Weights, means and flattened covariances of k components, the compounds first.
 
-    `kind` is "diracs", "compounds" or "mixed". Covariances of the compounds only, or of all.
+    `kind` is "diracs", "compounds", "mixed" or "thin": half of them compounds of ranks from one to
+    just beyond what the compiled functions take for thin. Covariances of the compounds only, or of
+    all.
     """
     rng = np.random.default_rng([seed, d, len(kind)])
-    m = {"diracs": 0, "compounds": k, "mixed": k // 2}[kind]
+    m = {"diracs": 0, "compounds": k, "mixed": k // 2, "thin": k // 2}[kind]
+    ranks = np.full(m, d)
+    if kind == "thin":
+        ranks = np.resize([1, d // 2, d // 2 + 1, 2], m)
     covs = np.zeros((k, d, d))
     for i in range(m):
-        root = rng.normal(size=(d, d))
+        root = rng.normal(size=(d, ranks[i]))
         covs[i] = root @ root.T * rng.uniform(0.1, 2.0)
     flat = flattened(covs, d if covariance_type == "diag" else d * d)
     weights = rng.uniform(0.2, 1.0, size=k)

@@ -2,9 +2,15 @@
 # sample covariance S has the covariance S + I in the KDE, and a Dirac has I. Both covariance
 # structures are one code: a covariance is d*d numbers (full) or d numbers (diagonal).
 
-from libc.math cimport fmax, log, sqrt
+from libc.float cimport DBL_EPSILON
+from libc.math cimport fmax, log, log1p, sqrt
 from scipy.linalg.cython_blas cimport dgemm
 from scipy.linalg.cython_lapack cimport dpotrf, dpotri, dsyevd
+
+
+cdef inline double residue() noexcept nogil:
+    # Variances below this are lost in the bandwidth's: whitening leaves errors of about that size.
+    return 1e-9
 
 
 cdef inline Py_ssize_t work_size(Py_ssize_t d, Py_ssize_t size) noexcept nogil:
@@ -34,6 +40,72 @@ cdef inline double dot(Py_ssize_t d, const double* a, const double* b) noexcept 
     return total
 
 
+cdef inline double long_dot(Py_ssize_t n, const double* a, const double* b) noexcept nogil:
+    # Four sums, so that an addition need not wait for the one before.
+    cdef Py_ssize_t j, whole = n - n % 4
+    cdef double total0 = 0.0, total1 = 0.0, total2 = 0.0, total3 = 0.0
+    for j in range(0, whole, 4):
+        total0 += a[j] * b[j]
+        total1 += a[j + 1] * b[j + 1]
+        total2 += a[j + 2] * b[j + 2]
+        total3 += a[j + 3] * b[j + 3]
+    for j in range(whole, n):
+        total0 += a[j] * b[j]
+    return (total0 + total1) + (total2 + total3)
+
+
+cdef inline Py_ssize_t thin_limit(Py_ssize_t d) noexcept nogil:
+    # The largest rank at which a covariance is worth being taken for thin.
+    return d // 2 if d >= 8 else 0
+
+
+cdef inline Py_ssize_t thin_factor(
+    Py_ssize_t d, const double* cov, double tolerance, double* factor, double* left
+) noexcept nogil:
+    # Rows whose outer products add up to cov, but for a rest with variances up to the tolerance;
+    # returns their number, or -1 if there would be too many. A cluster of few samples has few.
+    # This is the Cholesky decomposition with pivots: `left` are the variances not yet explained.
+    cdef Py_ssize_t j, r, t, pivot, limit = thin_limit(d)
+    cdef double scale = 0.0
+    cdef double* row
+    for j in range(d):
+        left[j] = cov[j * d + j]
+        scale = fmax(scale, left[j])
+    if tolerance < 4.0 * d * DBL_EPSILON * scale:
+        return -1  # rounding would pass for variance
+    for r in range(limit + 1):
+        pivot = 0
+        for j in range(1, d):
+            if left[j] > left[pivot]:
+                pivot = j
+        if left[pivot] <= tolerance:
+            return r
+        if r == limit:
+            break
+        row = factor + r * d
+        for j in range(d):
+            row[j] = cov[pivot * d + j]
+        for t in range(r):
+            scale = factor[t * d + pivot]
+            for j in range(d):
+                row[j] -= scale * factor[t * d + j]
+        scale = 1.0 / sqrt(left[pivot])
+        for j in range(d):
+            row[j] *= scale
+            left[j] -= row[j] * row[j]
+    return -1
+
+
+cdef inline void thin_gram(
+    Py_ssize_t d, Py_ssize_t rank, const double* factor, double* gram
+) noexcept nogil:
+    # gram = factor @ factor.T, (rank, rank)
+    cdef int n = <int>d, r = <int>rank
+    cdef double one = 1.0, zero = 0.0
+    cdef char no = b"N", yes = b"T"
+    dgemm(&yes, &no, &r, &r, &n, &one, <double*>factor, &n, <double*>factor, &n, &zero, gram, &r)
+
+
 cdef inline int eigh(
     Py_ssize_t d, double* matrix, double* eigenvalues, double* work, int* iwork
 ) noexcept nogil:
@@ -58,13 +130,64 @@ cdef inline void from_eigen(
     dgemm(&no, &yes, &n, &n, &n, &one, scaled, &n, scaled, &n, &zero, out, &n)
 
 
+cdef inline void add_outer(
+    Py_ssize_t d, Py_ssize_t rank, double sign, const double* factor, double* out
+) noexcept nogil:
+    # out = I + sign * factor.T @ factor
+    cdef Py_ssize_t i
+    cdef int n = <int>d, r = <int>rank
+    cdef double one = 1.0
+    cdef char no = b"N", yes = b"T"
+    for i in range(d * d):
+        out[i] = 0.0
+    for i in range(d):
+        out[i * d + i] = 1.0
+    if rank > 0:
+        dgemm(&no, &yes, &n, &n, &r, &sign, <double*>factor, &n, <double*>factor, &n, &one, out,
+              &n)
+
+
+cdef inline double factorize_thin(
+    Py_ssize_t d, Py_ssize_t rank, const double* factor, double* inv_root, double* root,
+    double* work, int* iwork,
+) noexcept nogil:
+    # `factorize` of factor.T @ factor, all in the space that the rows span. With an eigenvalue s
+    # there, e = sqrt(s + 1): the root adds e - 1 = s / (e + 1), the inverse root takes
+    # 1 - 1 / e = s / (e (e + 1)) away, and sqrt(s) times the eigenvector is the turned row.
+    cdef Py_ssize_t i, j
+    cdef int n = <int>d, r = <int>rank
+    cdef double one = 1.0, zero = 0.0, e, log_det = 0.0
+    cdef char no = b"N"
+    cdef double* gram = work
+    cdef double* turned = gram + rank * rank
+    cdef double* values = turned + rank * d
+    if rank > 0:
+        thin_gram(d, rank, factor, gram)
+        eigh(rank, gram, values, values + rank, iwork)
+        dgemm(&no, &no, &n, &r, &r, &one, <double*>factor, &n, gram, &r, &zero, turned, &n)
+    for i in range(rank):
+        values[i] = fmax(values[i], 0.0)
+        log_det += log1p(values[i])
+        values[i] = sqrt(values[i] + 1.0)
+        e = 1.0 / sqrt(values[i] + 1.0)
+        for j in range(d):
+            turned[i * d + j] *= e
+    add_outer(d, rank, 1.0, turned, root)
+    for i in range(rank):
+        e = 1.0 / sqrt(values[i])
+        for j in range(d):
+            turned[i * d + j] *= e
+    add_outer(d, rank, -1.0, turned, inv_root)
+    return log_det
+
+
 cdef inline double factorize(
     Py_ssize_t d, bint full, const double* cov, double* inv_root, double* root,
     double* work, int* iwork,
 ) noexcept nogil:
     # Symmetric (cov + I)^(-1/2) and (cov + I)^(1/2); returns log|cov + I|. Rounding can make
     # the smallest eigenvalues of cov negative: they are zero, never less.
-    cdef Py_ssize_t i
+    cdef Py_ssize_t i, rank
     cdef double eigenvalue, log_det = 0.0
     cdef double* vectors
     cdef double* values
@@ -76,6 +199,9 @@ cdef inline double factorize(
             inv_root[i] = 1.0 / root[i]
             log_det += log(eigenvalue)
         return log_det
+    rank = thin_factor(d, cov, residue(), work, work + thin_limit(d) * d)
+    if rank >= 0:
+        return factorize_thin(d, rank, work, inv_root, root, work + rank * d, iwork)
     vectors = work
     values = vectors + d * d
     scaled = values + d

@@ -2,10 +2,11 @@
 
 import numpy as np
 
-from libc.math cimport fabs, sqrt
+from libc.math cimport fabs, fmax, sqrt
 from scipy.linalg.cython_blas cimport dgemm
 from skokde._engine._gaussian cimport (
-    dot, eigh, factorize, invert, match_moments, symmetric_times, work_size,
+    dot, eigh, factorize, invert, long_dot, match_moments, residue, symmetric_times, thin_factor,
+    thin_gram, thin_limit, work_size,
 )
 
 
@@ -14,24 +15,41 @@ cdef void principal_axis(
 ) noexcept nogil:
     # Root of the leading eigenvalue times its eigenvector. Its sign is fixed by its largest
     # entry; of entries or variances that are equal but for rounding, the first counts.
-    cdef Py_ssize_t j, lead = 0
+    cdef Py_ssize_t j, t, rank, lead = 0
     cdef double beyond = 1.0 + 1e-8
-    cdef double scale
+    cdef double scale = 0.0
     cdef double* vectors = work
     cdef double* values = work + d * d
+    cdef double* factor = values + d
     if full:
-        for j in range(d * d):
-            vectors[j] = cov[j]
-        eigh(d, vectors, values, values + d, iwork)
-        vectors = vectors + (d - 1) * d
+        for j in range(d):
+            scale = fmax(scale, cov[j * d + j])
+        rank = thin_factor(d, cov, residue() * scale, factor, values)
+        if rank >= 0:
+            # The rows of the factor, turned to the eigenvectors, have their lengths already.
+            for j in range(d):
+                axis[j] = 0.0
+            if rank > 0:
+                thin_gram(d, rank, factor, vectors)
+                eigh(rank, vectors, values, factor + rank * d, iwork)
+            for t in range(rank):
+                for j in range(d):
+                    axis[j] += vectors[(rank - 1) * rank + t] * factor[t * d + j]
+            scale = 1.0
+        else:
+            for j in range(d * d):
+                vectors[j] = cov[j]
+            eigh(d, vectors, values, values + d, iwork)
+            for j in range(d):
+                axis[j] = vectors[(d - 1) * d + j]
+            scale = sqrt(values[d - 1]) if values[d - 1] > 0.0 else 0.0
         for j in range(1, d):
-            if fabs(vectors[j]) > beyond * fabs(vectors[lead]):
+            if fabs(axis[j]) > beyond * fabs(axis[lead]):
                 lead = j
-        scale = sqrt(values[d - 1]) if values[d - 1] > 0.0 else 0.0
-        if vectors[lead] < 0.0:
+        if axis[lead] < 0.0:
             scale = -scale
         for j in range(d):
-            axis[j] = scale * vectors[j]
+            axis[j] *= scale
     else:
         for j in range(d):
             axis[j] = 0.0
@@ -147,7 +165,10 @@ def two_means(
                     &weights[0], &means[0, 0], cov, m,
                     &count, mean + c * d, precision + c * size, delta,
                 )
-                invert_smoothed(d, full, precision + c * size, &log_det[c], work, &iwork[0])
+                invert_smoothed(
+                    d, full, n_first if c == 0 else n - n_first, precision + c * size,
+                    &log_det[c], work, &iwork[0],
+                )
                 trace[c] = 0.0
                 for j in range(d):
                     trace[c] += precision[c * size + (j * d + j if full else j)]
@@ -164,7 +185,10 @@ def two_means(
                             u[j] = precision[c * size + j] * delta[j]
                     cost[c] = log_det[c] + trace[c] + dot(d, delta, u)
                     if i < m:
-                        cost[c] += dot(size, precision + c * size, &covs[i, 0])
+                        if full:
+                            cost[c] += long_dot(size, precision + c * size, &covs[i, 0])
+                        else:
+                            cost[c] += dot(d, precision + c * d, &covs[i, 0])
                 proposal[a] = cost[1] < cost[0]
                 same = same and proposal[a] == label[a]
             if same or not partition(n, &members[0], proposal, &sides[1, 0], &n_next):
@@ -175,17 +199,49 @@ def two_means(
     return out[0, :n_first].copy(), out[0, n_first:].copy()
 
 
-cdef void invert_smoothed(
-    Py_ssize_t d, bint full, double* cov, double* log_det, double* work, int* iwork
+cdef int invert_thin(
+    Py_ssize_t d, Py_ssize_t rank, const double* factor, double* inverse, double* log_det,
+    double* work,
 ) noexcept nogil:
-    # cov := (cov + I)^-1
-    cdef Py_ssize_t i, size = d * d if full else d
-    cdef int n = <int>d
+    # (I + F^T F)^-1 = I - F^T (I + F F^T)^-1 F, Woodbury's identity, F the rows of the factor
+    cdef Py_ssize_t i
+    cdef int n = <int>d, r = <int>rank
+    cdef char no = b"N", yes = b"T"
+    cdef double one = 1.0, zero = 0.0, minus = -1.0
+    cdef double* inner = work
+    cdef double* product = work + rank * rank
+    log_det[0] = 0.0
+    if rank > 0:
+        thin_gram(d, rank, factor, inner)
+        for i in range(rank):
+            inner[i * rank + i] += 1.0
+        if invert(rank, inner, log_det) != 0:
+            return 1
+        dgemm(&no, &no, &n, &r, &r, &one, <double*>factor, &n, inner, &r, &zero, product, &n)
+    for i in range(d * d):
+        inverse[i] = 0.0
+    for i in range(d):
+        inverse[i * d + i] = 1.0
+    if rank > 0:
+        dgemm(&no, &yes, &n, &n, &r, &minus, product, &n, <double*>factor, &n, &one, inverse, &n)
+    return 0
+
+
+cdef void invert_smoothed(
+    Py_ssize_t d, bint full, Py_ssize_t n, double* cov, double* log_det, double* work, int* iwork
+) noexcept nogil:
+    # cov := (cov + I)^-1 of a cluster of n components
+    cdef Py_ssize_t i, rank, size = d * d if full else d
+    cdef int order = <int>d
     cdef char no = b"N"
     cdef double one = 1.0, zero = 0.0
     cdef double* copy = work
     cdef double* inv_root = work + size
     cdef double* root = work + 2 * size
+    if full and n <= thin_limit(d):
+        rank = thin_factor(d, cov, residue(), work, work + thin_limit(d) * d)
+        if rank >= 0 and invert_thin(d, rank, work, cov, log_det, work + rank * d) == 0:
+            return
     if full:
         for i in range(d * d):
             copy[i] = cov[i]
@@ -195,7 +251,8 @@ cdef void invert_smoothed(
             return
         # Rounding of a huge covariance has made it indefinite: the eigenvalues mend that.
         log_det[0] = factorize(d, full, copy, inv_root, root, work + 3 * size, iwork)
-        dgemm(&no, &no, &n, &n, &n, &one, inv_root, &n, inv_root, &n, &zero, cov, &n)
+        dgemm(&no, &no, &order, &order, &order, &one, inv_root, &order, inv_root, &order, &zero,
+              cov, &order)
     else:
         log_det[0] = factorize(d, full, cov, inv_root, root, NULL, NULL)
         for i in range(d):

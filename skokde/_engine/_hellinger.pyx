@@ -9,7 +9,13 @@ import numpy as np
 
 from libc.math cimport exp, expm1, fabs, fmax, fmin, log, sqrt
 from scipy.linalg.cython_blas cimport dgemm
-from skokde._engine._gaussian cimport dot, factorize, match_moments, symmetric_times, work_size
+from skokde._engine._gaussian cimport (
+    dot, factorize, long_dot, match_moments, symmetric_times, thin_factor, thin_limit, work_size,
+)
+
+# An inverse root is I, but for less than this, less the outer products of a few vectors if it comes
+# from a thin covariance.
+cdef double THIN = 1e-12
 
 # Logarithms of ratios of a component's density to another's at that one's own sigma points: below
 # the first it adds nothing, beyond the second it is all there is.
@@ -54,10 +60,11 @@ cdef inline double divergence(double t) noexcept nogil:
 cdef void log_densities(
     Py_ssize_t d, bint full, Sigma sigma, const double* mean, const double* root,
     const double* other_mean, const double* other_inv_root, double other_log_det,
-    double* out, double* work,
+    Py_ssize_t rank, const double* factor, double* out, double* work,
 ) noexcept nogil:
     # Log-densities of the other component at the sigma points of one; NULL roots are Diracs'.
     # |y +- r b_j|^2 with y the whitened difference of the means, b_j the whitened columns.
+    # The other's inverse root is I - factor.T @ factor if the rank is not negative.
     cdef Py_ssize_t j
     cdef int n = <int>d
     cdef char no = b"N"
@@ -88,17 +95,19 @@ cdef void log_densities(
             by = v
         else:
             symmetric_times(d, root, v, by)
-            if other_inv_root != NULL:
+            if other_inv_root != NULL and rank >= 0:
+                whiten_thin(d, rank, factor, root, b, b + d * d)
+            elif other_inv_root != NULL:
                 dgemm(&no, &no, &n, &n, &n, &one, <double*>other_inv_root, &n, <double*>root, &n,
                       &zero, b, &n)
     for j in range(d):
         if full:
             if other_inv_root == NULL:
-                bb = 1.0 if root == NULL else dot(d, root + j * d, root + j * d)
+                bb = 1.0 if root == NULL else long_dot(d, root + j * d, root + j * d)
             elif root == NULL:
-                bb = dot(d, other_inv_root + j * d, other_inv_root + j * d)
+                bb = long_dot(d, other_inv_root + j * d, other_inv_root + j * d)
             else:
-                bb = dot(d, b + j * d, b + j * d)
+                bb = long_dot(d, b + j * d, b + j * d)
             yb = by[j]
         else:
             yb = 1.0 if other_inv_root == NULL else other_inv_root[j]
@@ -112,6 +121,35 @@ cdef void log_densities(
         out[2 * j + 1] = -0.5 * (other_log_det + fmax(bb - yb, 0.0))
     if sigma.centre_weight > 0.0:
         out[2 * d] = -0.5 * (other_log_det + yy)
+
+
+cdef void whiten_thin(
+    Py_ssize_t d, Py_ssize_t rank, const double* factor, const double* root, double* out,
+    double* product,
+) noexcept nogil:
+    # out = (I - factor.T @ factor) @ root, both symmetric
+    cdef Py_ssize_t j
+    cdef int n = <int>d, r = <int>rank
+    cdef char no = b"N", yes = b"T"
+    cdef double one = 1.0, zero = 0.0, minus = -1.0
+    for j in range(d * d):
+        out[j] = root[j]
+    if rank > 0:
+        dgemm(&yes, &no, &r, &n, &n, &one, <double*>factor, &n, <double*>root, &n, &zero,
+              product, &r)
+        dgemm(&no, &no, &n, &n, &r, &minus, <double*>factor, &n, product, &r, &one, out, &n)
+
+
+cdef Py_ssize_t thin_inverse_root(
+    Py_ssize_t d, const double* inv_root, double* factor, double* work
+) noexcept nogil:
+    # The rank and the factor of I - inv_root, or -1.
+    cdef Py_ssize_t j
+    for j in range(d * d):
+        work[j] = -inv_root[j]
+    for j in range(d):
+        work[j * d + j] += 1.0
+    return thin_factor(d, work, THIN, factor, work + d * d)
 
 
 cdef double log_sum(
@@ -175,6 +213,10 @@ def local_error(
         (n + 2) * (n_points + 1) + 3 * size + 2 * d + work_size(d, size)
     )
     cdef int[::1] iwork = np.empty(3 + 5 * d, dtype=np.intc)
+    cdef Py_ssize_t limit = thin_limit(d) if full else 0
+    cdef double[::1] factors = np.empty(n * limit * d + 1)
+    cdef Py_ssize_t[::1] ranks = np.full(n, -1, dtype=np.intp), starts = np.zeros(n, dtype=np.intp)
+    cdef Py_ssize_t n_rows = 0
     cdef double* share = &scratch[0]
     cdef double* column = share + n
     cdef double* mixed = column + n_points
@@ -195,10 +237,14 @@ def local_error(
         for a in range(n):
             i = members[a]
             share[a] = weights[i] / mass
+            if i < m and limit > 0:
+                starts[a] = n_rows * d
+                ranks[a] = thin_inverse_root(d, &inv_roots[i, 0], &factors[starts[a]], work)
+                n_rows += max(ranks[a], 0)
             log_densities(
                 d, full, sigma, mean, root, &means[i, 0],
                 &inv_roots[i, 0] if i < m else NULL, log_dets[i] if i < m else 0.0,
-                table + a * n_points, work,
+                ranks[a], &factors[starts[a]], table + a * n_points, work,
             )
         for s in range(n_points):
             ratio = own_log_density(sigma, s, d, log_det)
@@ -212,7 +258,7 @@ def local_error(
             i = members[a]
             log_densities(
                 d, full, sigma, &means[i, 0], &roots[i, 0] if i < m else NULL,
-                mean, inv_root, log_det, column, work,
+                mean, inv_root, log_det, -1, NULL, column, work,
             )
             for s in range(n_points):
                 mixed[s] = share[a]
@@ -223,7 +269,7 @@ def local_error(
                 log_densities(
                     d, full, sigma, &means[i, 0], &roots[i, 0] if i < m else NULL,
                     &means[j, 0], &inv_roots[j, 0] if j < m else NULL,
-                    log_dets[j] if j < m else 0.0, table, work,
+                    log_dets[j] if j < m else 0.0, ranks[b], &factors[starts[b]], table, work,
                 )
                 for s in range(n_points):
                     ratio = table[s] - own_log_density(
@@ -254,10 +300,10 @@ cdef double expected_divergence(
             continue
         for j in range(n):
             log_densities(d, full, sigma, means + i * d, roots + i * size, means + j * d,
-                          inv_roots + j * size, log_dets[j], table + j * n_points, work)
+                          inv_roots + j * size, log_dets[j], -1, NULL, table + j * n_points, work)
         for j in range(other_n):
             log_densities(d, full, sigma, means + i * d, roots + i * size, other_means + j * d,
-                          other_inv_roots + j * size, other_log_dets[j],
+                          other_inv_roots + j * size, other_log_dets[j], -1, NULL,
                           table + (n + j) * n_points, work)
         inside = 0.0
         for s in range(n_points):

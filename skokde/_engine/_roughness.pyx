@@ -3,7 +3,10 @@
 import numpy as np
 
 from libc.math cimport exp, log, sqrt
-from skokde._engine._gaussian cimport dot, invert, symmetric_times
+from scipy.linalg.cython_blas cimport dgemm
+from skokde._engine._gaussian cimport (
+    dot, invert, long_dot, residue, symmetric_times, thin_factor, thin_gram, thin_limit,
+)
 
 
 cdef inline double bracket(
@@ -42,14 +45,46 @@ def roughness(
         R times (2 pi pilot)^(d / 2), which neither under- nor overflows.
     """
     cdef Py_ssize_t k = means.shape[0], d = means.shape[1], m = covs.shape[0], size = covs.shape[1]
-    cdef Py_ssize_t i, j
+    cdef Py_ssize_t i, j, n_rows = 0, n_own = 0
     cdef bint full = size != d
     cdef double total = 0.0, value, log_det, trace, trace2, nothing, bound
-    cdef double[:, ::1] inverses = np.empty((max(m, 1), size)), traces = np.empty((max(m, 1), 3))
-    cdef double[::1] pair = np.empty(size), scratch = np.empty(3 * d), norms = np.empty(k)
+    cdef double[:, ::1] inverses, traces = np.empty((max(m, 1), 3))
+    cdef double[::1] pair = np.empty(size), scratch = np.empty(4 * d), norms = np.zeros(k)
+    # Factors of the thin covariances, one after the other, and the products of each one's rows
+    # with one another. Diracs have none; the rank of a covariance that is not thin is -1.
+    cdef Py_ssize_t limit = thin_limit(d) if full else 0
+    cdef double[:, ::1] factors = np.empty((m * limit + 1, d))
+    cdef double[::1] own = np.empty(m * limit * limit + 1), cross, inner
+    cdef Py_ssize_t[::1] ranks = np.zeros(k, dtype=np.intp), starts = np.zeros(k, dtype=np.intp)
+    cdef Py_ssize_t[::1] own_starts = np.zeros(k, dtype=np.intp)
+    with nogil:
+        for i in range(m):
+            norms[i] = sqrt(long_dot(size, &covs[i, 0], &covs[i, 0]))
+            starts[i], own_starts[i], ranks[i] = n_rows, n_own, -1
+            if full:
+                ranks[i] = thin_factor(
+                    d, &covs[i, 0], residue() * pilot, &factors[n_rows, 0], &scratch[0]
+                )
+            if ranks[i] > 0:
+                thin_gram(d, ranks[i], &factors[n_rows, 0], &own[n_own])
+                n_rows += ranks[i]
+                n_own += ranks[i] * ranks[i]
+    cross, inner = np.empty(n_rows * limit + 1), np.empty(4 * limit * limit + 1)
+    inverses = np.empty((max(m, 1), size))
     with nogil:
         for i in range(k):
-            if i < m:
+            if i >= m:
+                trace, trace2, log_det = d / pilot, d / (pilot * pilot), 0.0
+                value = bracket(printed, trace, trace2, 0.0, 0.0, 0.0)
+            elif ranks[i] >= 0:
+                for j in range(d):
+                    scratch[j] = 0.0
+                thin_sum(ranks[i], &own[own_starts[i]], 2.0, 0, NULL, NULL, pilot, &inner[0])
+                value = thin_term(
+                    d, printed, ranks[i], &inner[0], &scratch[0], 0.0, pilot, &scratch[d]
+                )
+                log_det = 0.0
+            else:
                 trace_inverse(
                     d, full, &covs[i, 0], &covs[i, 0], pilot, &pair[0], &trace, &trace2, &log_det
                 )
@@ -57,21 +92,36 @@ def roughness(
                     d, full, &covs[i, 0], NULL, pilot, &inverses[i, 0],
                     &traces[i, 0], &traces[i, 1], &traces[i, 2],
                 )
-                norms[i] = sqrt(dot(size, &covs[i, 0], &covs[i, 0]))
-            else:
-                trace, trace2, log_det, norms[i] = d / pilot, d / (pilot * pilot), 0.0, 0.0
-            value = bracket(printed, trace, trace2, 0.0, 0.0, 0.0)
+                value = bracket(printed, trace, trace2, 0.0, 0.0, 0.0)
             total += weights[i] * weights[i] * value * exp(-0.5 * log_det)
         # What K^2 pairs of components that are far apart add may be lost to rounding.
         nothing = log(total) - 45.0
         for i in range(k):
+            if ranks[i] > 0:
+                thin_products(
+                    d, ranks[i], &factors[starts[i], 0], n_rows - starts[i], &cross[0]
+                )
             for j in range(i + 1, k):
                 bound = log_bound(
                     d, &means[i, 0], &means[j, 0], norms[i] + norms[j], pilot, &scratch[0]
                 )
                 if log(weights[i] * weights[j]) + bound < nothing:
                     continue
-                if i < m and j < m:
+                if i < m and ranks[i] >= 0 and ranks[j] >= 0:
+                    thin_sum(
+                        ranks[i], &own[own_starts[i]], 1.0, ranks[j], &own[own_starts[j]],
+                        &cross[ranks[i] * (starts[j] - starts[i])] if ranks[j] > 0 else NULL,
+                        pilot, &inner[0],
+                    )
+                    times_delta(d, ranks[i], &factors[starts[i], 0], &scratch[0], &scratch[d])
+                    times_delta(
+                        d, ranks[j], &factors[starts[j], 0], &scratch[0], &scratch[d + ranks[i]]
+                    )
+                    value = thin_term(
+                        d, printed, ranks[i] + ranks[j], &inner[0], &scratch[d],
+                        dot(d, &scratch[0], &scratch[0]), pilot, &scratch[2 * d],
+                    )
+                elif j < m:
                     trace_inverse(
                         d, full, &covs[i, 0], &covs[j, 0], pilot, &pair[0],
                         &trace, &trace2, &log_det,
@@ -91,6 +141,69 @@ def roughness(
                     )
                 total += 2.0 * weights[i] * weights[j] * value
     return total
+
+
+cdef void thin_products(
+    Py_ssize_t d, Py_ssize_t rank, const double* factor, Py_ssize_t n_rows, double* out
+) noexcept nogil:
+    # (n_rows, rank): of the rows of factor and those that follow with the first ones.
+    cdef int n = <int>d, r = <int>rank, rows = <int>n_rows
+    cdef double one = 1.0, zero = 0.0
+    cdef char no = b"N", yes = b"T"
+    dgemm(&yes, &no, &r, &rows, &n, &one, <double*>factor, &n, <double*>factor, &n, &zero, out, &r)
+
+
+cdef void thin_sum(
+    Py_ssize_t rank1, const double* own1, double scale, Py_ssize_t rank2, const double* own2,
+    const double* cross, double pilot, double* inner,
+) noexcept nogil:
+    # pilot I + F F^T for the rows F of two factors; the first may be scaled
+    cdef Py_ssize_t a, b, rank = rank1 + rank2
+    for a in range(rank1):
+        for b in range(rank1):
+            inner[a * rank + b] = scale * own1[a * rank1 + b]
+    for a in range(rank2):
+        for b in range(rank1):
+            inner[(rank1 + a) * rank + b] = inner[b * rank + rank1 + a] = cross[a * rank1 + b]
+        for b in range(rank2):
+            inner[(rank1 + a) * rank + rank1 + b] = own2[a * rank2 + b]
+    for a in range(rank):
+        inner[a * rank + a] += pilot
+
+
+cdef inline void times_delta(
+    Py_ssize_t d, Py_ssize_t rank, const double* factor, const double* delta, double* out
+) noexcept nogil:
+    cdef Py_ssize_t a
+    for a in range(rank):
+        out[a] = long_dot(d, factor + a * d, delta)
+
+
+cdef double thin_term(
+    Py_ssize_t d, bint printed, Py_ssize_t rank, double* inner, const double* y, double square,
+    double pilot, double* z,
+) noexcept nogil:
+    # N(D; 0, A^-1) times the bracket where S_i + S_j = F^T F with few rows: from `inner`, which
+    # is pilot I + F F^T and is overwritten, y = F D and square = D'D. With E = inner^-1 and
+    # z = E y Woodbury's identity is A = (I - F^T E F) / pilot, so that F A D = z; the eigenvalues
+    # of A are those of E and 1 / pilot.
+    cdef Py_ssize_t a
+    cdef double log_det = 0.0, trace, trace2, m, uu, uau
+    if rank > 0:
+        if invert(rank, inner, &log_det) != 0:
+            return 0.0
+        log_det -= rank * log(pilot)
+        symmetric_times(rank, inner, y, z)
+    trace = (d - rank) / pilot
+    trace2 = trace / pilot + dot(rank * rank, inner, inner)
+    for a in range(rank):
+        trace += inner[a * rank + a]
+    m = (square - dot(rank, y, z)) / pilot
+    uu = (m - dot(rank, z, z)) / pilot
+    if rank > 0:
+        symmetric_times(rank, inner, z, z + rank)
+    uau = (uu - dot(rank, z, z + rank)) / pilot
+    return exp(-0.5 * (m + log_det)) * bracket(printed, trace, trace2, m, uu, uau)
 
 
 cdef double log_bound(

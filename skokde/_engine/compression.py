@@ -113,22 +113,29 @@ def merge_details(
     m, d = mixture.n_compounds, mixture.n_features
     shape = mixture.covariances.shape[1:]
     # Component i has the extended components 2 i and 2 i + 1, a Dirac the one m + i.
-    extended = (
-        np.concatenate(
-            [(mixture.counts[:m, None] * mixture.detail_weights).ravel(), mixture.counts[m:]]
-        ),
-        np.concatenate([mixture.detail_means.reshape(2 * m, d), mixture.means[m:]]),
-        mixture.detail_covariances.reshape(2 * m, *shape),
+    counts = np.concatenate(
+        [(mixture.counts[:m, None] * mixture.detail_weights).ravel(), mixture.counts[m:]]
     )
+    # Only the clusters' are looked at; in `chosen` their components stand as in the mixture.
+    chosen = np.sort(np.concatenate(clusters))
+    compounds, diracs = chosen[chosen < m], chosen[chosen >= m]
+    n = len(compounds)
+    extended = np.concatenate([(2 * compounds[:, None] + np.arange(2)).ravel(), m + diracs])
+    means = np.concatenate(
+        [mixture.detail_means[compounds].reshape(2 * n, d), mixture.means[diracs]]
+    )
+    covariances = mixture.detail_covariances[compounds].reshape(2 * n, *shape)
     frame = kernel.frame.divided(np.sqrt(DETAIL_BANDWIDTH))
-    components = components_in(frame, *extended)
+    components = Components(
+        (counts / counts.sum())[extended], frame.points(means), frame.covariances(covariances)
+    )
     sides: list[np.ndarray] = []
     for members in clusters:
-        compounds, diracs = members[members < m], members[members >= m]
-        inner = np.concatenate([2 * compounds, 2 * compounds + 1, m + diracs])
+        i = np.searchsorted(chosen, members)
+        inner = np.concatenate([2 * i[i < n], 2 * i[i < n] + 1, n + i[i >= n]])
         whole = len(members) == mixture.n_components
         sides += two_means(components, inner, kernel.axis if whole else None)
-    counts, means, covariances = match_moments(*extended, sides)
+    counts, means, covariances = match_moments(counts[extended], means, covariances, sides)
     counts = counts.reshape(-1, 2)
     return (
         counts / counts.sum(axis=1, keepdims=True),

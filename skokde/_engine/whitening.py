@@ -45,8 +45,7 @@ class Frame(NamedTuple):
 
     def covariances(self, covariances: np.ndarray) -> np.ndarray:
         """Covariances in these coordinates, flattened for the compiled functions."""
-        scaled = self.structure.rescale(covariances, 1.0 / self.spread)
-        return flatten(self.structure.map_covariances(scaled, self.matrix))
+        return flatten(self.structure.map_covariances(covariances, self.matrix, 1.0 / self.spread))
 
     def vectors_back(self, vectors: np.ndarray) -> np.ndarray:
         """Differences of points, from these coordinates to the data's."""
