@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -20,7 +21,7 @@ from evaluation import datasets as sets
 from evaluation.batch import BICMixture, CVKernelDensity, DensityClassifier
 from evaluation.cells import ERROR, OK, TIME_LIMIT, Cell, evaluate, fingerprint, run_apart
 from evaluation.command import cells_of, parse
-from evaluation.datasets import Dataset, load_dataset
+from evaluation.datasets import SETS, Dataset, load_dataset
 from evaluation.models import MODELS
 from evaluation.prequential import last_class, prequential
 from evaluation.protocol import LOG_FLOOR, SCORERS, StreamSplit, log_loss, nll
@@ -76,11 +77,12 @@ def test_components_are_those_of_each_class():
 
 
 def test_nll_is_that_of_the_density_of_the_own_class():
-    model = OnlineKDEClassifier().fit(X, y)
+    H = np.diag([0.1, 0.1, 0.2, 0.1])  # given, so that the classes share nothing
+    model = OnlineKDEClassifier(bandwidth=H).fit(X, y)
     own = np.concatenate([model.estimators_[c].score_samples(X[y == c]) for c in range(3)])
     assert_allclose(nll(model, X, y), -own.mean(), rtol=1e-12)
-    # The prior does not enter, nor do the other classes.
-    other = OnlineKDEClassifier(priors=[0.8, 0.1, 0.1]).fit(X, y)
+    # The prior does not enter.
+    other = OnlineKDEClassifier(bandwidth=H, priors=[0.8, 0.1, 0.1]).fit(X, y)
     assert_allclose(nll(other, X, y), nll(model, X, y), rtol=1e-12)
 
 
@@ -447,3 +449,31 @@ def test_prequential_predicts_before_it_learns():
 
 def test_last_class():
     assert last_class(np.array([1, 1, 2, 2, 1])).tolist() == [False, True, False, True, False]
+
+
+# --- What is committed
+
+
+@pytest.fixture(scope="module")
+def committed():
+    return Path(__file__).parents[1] / "benchmarks" / "results"
+
+
+def test_the_tables_are_made_from_the_cells(committed):
+    results = Results(Store(committed / "cells.jsonl"), Peers.read(None), SETS, tests=True)
+    for column in ("acc", "nll", "train"):
+        table = all_models(results, column, "", 1)
+        assert (committed / f"{table.name}.csv").read_text() == table.csv()
+
+
+def test_the_readme_shows_the_summary_of_the_report(committed):
+    readme = (committed.parents[1] / "README.md").read_text()
+    block = readme.partition(BEGIN)[2].partition(END)[0].strip()
+    report = (committed / "paper.md").read_text()
+    assert block.startswith("| set |")
+    assert block in report
+
+
+def test_no_cell_failed_but_for_time(committed):
+    records = Store(committed / "cells.jsonl").records.values()
+    assert {record["status"] for record in records} <= {OK, TIME_LIMIT}
