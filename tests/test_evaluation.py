@@ -17,10 +17,11 @@ from sklearn.model_selection import cross_validate
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KernelDensity
 
+from evaluation import curves
 from evaluation import datasets as sets
 from evaluation.batch import BICMixture, CVKernelDensity, DensityClassifier
 from evaluation.cells import ERROR, OK, TIME_LIMIT, Cell, evaluate, fingerprint, run_apart
-from evaluation.command import cells_of, parse
+from evaluation.command import cells_of, main, parse
 from evaluation.datasets import SETS, Dataset, load_dataset
 from evaluation.models import MODELS
 from evaluation.prequential import last_class, prequential
@@ -426,6 +427,29 @@ def test_big_sets_take_three_shuffles_and_quick_has_no_curves():
     assert all(cell.rows is None for cell in quick)
 
 
+def test_the_command_writes_tables_and_pictures(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("evaluation.runner.unit_of_time", os.getpid)  # it takes seconds
+    models = ["skokde full okde", "GaussianNB", "SVC"]
+    arguments = ["--sets", "iris", "--models", *models, "--shuffles", "2", "--out", str(tmp_path)]
+    monkeypatch.setattr("sys.argv", ["paper.py", *arguments])
+    main("")
+    printed = capsys.readouterr()
+    assert "iris: sklearn.datasets.load_iris" in printed.err
+    assert (tmp_path / "paper.md").read_text() in printed.out
+    frame = pd.read_csv(tmp_path / "models_acc.csv").set_index("column")
+    cells = [evaluate(MODELS["GaussianNB"], X, y, seed, None)["acc"] for seed in range(2)]
+    assert_allclose(frame.loc["GaussianNB", "mean"], np.mean(cells), rtol=1e-5)
+    assert frame.loc["GaussianNB", "n"] == 2
+    tested = pd.read_csv(tmp_path / "comparisons.csv")
+    assert set(tested.other) == {"GaussianNB", "SVC"}
+    assert (tmp_path / "accuracy.png").stat().st_size > 10_000
+    # Rendered anew it is the same, and nothing is run.
+    monkeypatch.setattr("sys.argv", ["paper.py", *arguments, "--render"])
+    monkeypatch.setattr("evaluation.command.run", None)
+    main("")
+    assert capsys.readouterr().out == printed.out
+
+
 # --- Prequential
 
 
@@ -449,6 +473,43 @@ def test_prequential_predicts_before_it_learns():
 
 def test_last_class():
     assert last_class(np.array([1, 1, 2, 2, 1])).tolist() == [False, True, False, True, False]
+
+
+# --- Curves
+
+
+def test_threshold_curve_is_that_of_the_cells(monkeypatch):
+    monkeypatch.setattr(curves, "THRESHOLDS", (0.1, 0.5))
+    frame = curves.threshold_curve(IRIS, n_splits=2, n_jobs=1)
+    assert frame.D_th.tolist() == [0.1, 0.5, 0.1, 0.5]
+    row = frame[(frame.covariance == "diag") & (frame.D_th == 0.1)].iloc[0]
+    cells = [evaluate(MODELS["skokde diag plugin"], X, y, seed, None) for seed in range(2)]
+    for column, figure in (
+        ("accuracy", "acc"),
+        ("nll", "nll"),
+        ("log_loss", "log_loss"),
+        ("components", "k_mean"),
+    ):
+        assert_allclose(row[column], np.mean([cell[figure] for cell in cells]), rtol=1e-12)
+    by_threshold = frame.pivot(index="covariance", columns="D_th", values="components")
+    assert (by_threshold[0.1] > by_threshold[0.5]).all()
+    assert (frame.time[frame.D_th == 0.1] == 1.0).all()
+    assert len(curves.draw_thresholds(frame).axes) == 4
+
+
+def test_forgetting_curve_is_prequential(monkeypatch):
+    monkeypatch.setattr(curves, "FORGETTING", (1.0, 0.9))
+    monkeypatch.setattr(curves, "BLOCK", 25)
+    order = np.random.default_rng(0).permutation(150)
+    data = Dataset("gas", X[order], y[order], "", "loader")
+    frame, right = curves.forgetting_curve(data, ["diag"], n_jobs=1)
+    model = OnlineKDEClassifier(covariance_type="diag", forgetting_factor=0.9)
+    direct = prequential(model, data.X, data.y, 25)
+    assert right["skokde diag, 0.9"].tolist() == direct.tolist()
+    accuracy = frame.set_index("model").accuracy
+    assert accuracy["skokde diag, 0.9"] == 100 * direct.mean()
+    assert accuracy["the last class seen"] < 50 < accuracy["GaussianNB"]
+    assert len(curves.draw_forgetting(frame, right, ["diag"]).axes) == 2
 
 
 # --- What is committed
