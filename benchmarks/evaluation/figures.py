@@ -47,21 +47,20 @@ def time_accuracy(results: Results) -> Figure | None:
     complete = figures.acc.unstack().reindex(columns=results.models).dropna()
     if complete.empty:
         return None
-    figure = Figure(figsize=(6.5, 4.2), layout="constrained")
+    figure = Figure(figsize=(8, 4), layout="constrained")
     axes = figure.subplots()
     for model, style in _style(results.models).items():
         train = figures.train.unstack().loc[complete.index, model]
         x, y = np.exp(np.log(train.clip(lower=1e-6)).mean()), complete[model].mean()
-        axes.plot(x, y, linestyle="none", markersize=8, **style)
-        axes.annotate(model, (x, y), xytext=(6, 4), textcoords="offset points")
+        axes.plot(x, y, linestyle="none", markersize=8, alpha=0.8, label=model, **style)
     axes.set_xscale("log")
-    axes.margins(x=0.25, y=0.1)
     axes.set_xlabel(
         "training time, units of the reference workload "
         f"(geometric mean of the {len(complete)} sets all have)"
     )
     axes.set_ylabel("mean accuracy, %")
     axes.grid(color="0.92")
+    axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
     return figure
 
 
