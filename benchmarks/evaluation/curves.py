@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
 from sklearn.base import BaseEstimator
 from sklearn.model_selection import GridSearchCV
 from sklearn.naive_bayes import GaussianNB
@@ -80,6 +81,7 @@ def draw_thresholds(frame: pd.DataFrame) -> Figure:
             for covariance, curve in frame[frame["set"] == name].groupby("covariance"):
                 axes.plot(curve.D_th, curve[column], marker="o", markersize=4, label=covariance)
             axes.set_xscale("log")
+            axes.xaxis.set_minor_formatter(NullFormatter())
             axes.grid(color="0.92")
             if column in ("components", "time"):
                 axes.set_yscale("log")
@@ -176,7 +178,13 @@ def main(description: str) -> None:
     add_common_options(parser)
     parser.add_argument("--sets", nargs="+", default=THRESHOLD_SETS, help="of the threshold")
     parser.add_argument("--shuffles", type=int, default=3, help="of the threshold")
-    parser.add_argument("--covariances", nargs="+", default=COVARIANCES, help="of the forgetting")
+    parser.add_argument(
+        "--covariances",
+        nargs="+",
+        choices=COVARIANCES,
+        default=["diag"],
+        help="of the forgetting; full ones take an hour with 128 features",
+    )
     options = parser.parse_args()
     if options.curve == "threshold":
         data = [load_dataset(name, options.data) for name in options.sets]

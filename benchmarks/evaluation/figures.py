@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
 
 if TYPE_CHECKING:
     from evaluation.report import Results
@@ -87,6 +88,7 @@ def learning_curves(results: Results) -> Figure | None:
         # A few rows on the density floor at the start would flatten everything else.
         axes.set_ylim(low - 0.1 * (high - low), high + 0.6 * (high - low))
         axes.set_xscale("log")
+        axes.xaxis.set_minor_formatter(NullFormatter())
         axes.set_title(results.label(name))
         axes.set_xlabel("training rows seen")
         axes.grid(color="0.92")
