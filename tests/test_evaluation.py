@@ -494,7 +494,9 @@ def test_threshold_curve_is_that_of_the_cells(monkeypatch):
     by_threshold = frame.pivot(index="covariance", columns="D_th", values="components")
     assert (by_threshold[0.1] > by_threshold[0.5]).all()
     assert (frame.time[frame.D_th == 0.1] == 1.0).all()
-    assert len(curves.draw_thresholds(frame).axes) == 4
+    axes = curves.draw_thresholds(frame).axes
+    assert [each.get_title() for each in axes][:2] == ["accuracy, %", "-log p, nats"]
+    assert axes[3].get_xlabel() == "compression threshold D_th"
 
 
 def test_forgetting_curve_is_prequential(monkeypatch):

@@ -77,7 +77,7 @@ def draw_thresholds(frame: pd.DataFrame) -> Figure:
     figure = Figure(figsize=(3 * len(columns), 2.4 * len(sets)), layout="constrained")
     grid = figure.subplots(len(sets), len(columns), squeeze=False, sharex=True)
     for row, name in zip(grid, sets, strict=True):
-        for axes, (column, title) in zip(row, columns.items(), strict=True):
+        for axes, column in zip(row, columns, strict=True):
             for covariance, curve in frame[frame["set"] == name].groupby("covariance"):
                 axes.plot(curve.D_th, curve[column], marker="o", markersize=4, label=covariance)
             axes.set_xscale("log")
@@ -85,11 +85,11 @@ def draw_thresholds(frame: pd.DataFrame) -> Figure:
             axes.grid(color="0.92")
             if column in ("components", "time"):
                 axes.set_yscale("log")
-            if row is grid[0]:
-                axes.set_title(title)
-            if row is grid[-1]:
-                axes.set_xlabel("compression threshold D_th")
         row[0].set_ylabel(name)
+    for axes, title in zip(grid[0], columns.values(), strict=True):
+        axes.set_title(title)
+    for axes in grid[-1]:
+        axes.set_xlabel("compression threshold D_th")
     grid[0, 0].legend(frameon=False)
     return figure
 
