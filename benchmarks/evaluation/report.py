@@ -507,6 +507,7 @@ def summary(results: Results) -> str:
         for name in results.sets
     }
     table = Table("summary", "", "", list(columns), rows)
+    table = table.with_average(results.labels(results.sets), AVERAGE)
     lines = table.markdown().splitlines()
     return "\n".join(line for line in lines if line.startswith("|")) + "\n"
 
