@@ -10,11 +10,12 @@ from sklearn.base import DensityMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from skokde._base import BaseOnlineKDE, Snapshot, one_blas_thread, unchanged_on_error
-from skokde._engine.bandwidth import Kernel, kernel_coordinates
 from skokde._engine.covariance import Structure, structure_of
 from skokde._engine.kde import KDE
-from skokde._engine.learn import INITIAL_LIMIT, Settings, learn
+from skokde._engine.learn import Settings, State, learn
 from skokde._engine.mixture import Mixture
+from skokde._engine.predictive import PredictiveKDE
+from skokde._engine.scored import kde_of
 from skokde._validation import (
     check_bandwidth,
     check_settings,
@@ -37,13 +38,19 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
     covariance_type : {"full", "diag"}, default="full"
         Structure of the components' covariances and of the bandwidth. With "diag" time and memory
         grow with the number of features, with "full" with its square and more.
-    compression_threshold : float, default=0.1
+    compression_threshold : float, default=0.08
         The largest Hellinger distance, from 0 to 1 and weighted by the root of its mass, that
         merging a cluster may cost (the paper's D_th, Eq. 10). Lower values keep more components; 0
-        merges nothing but equal samples.
-    bandwidth : str, float or array-like, default="plugin"
-        How the kernel's covariance H is found (Section 2.2 of [1]_), at each compression and when
-        the model is scored:
+        merges nothing but equal samples. The paper's tables are made with 0.1.
+    bandwidth : str, float or array-like, default="predictive"
+        How the kernel's covariance H is found:
+
+        - "predictive": kernels of several widths are mixed, each weighted by how well it foretells
+          the samples to come. They preserve the variance [3]_: components shrink towards the
+          mean by as much as the kernel widens them. Compressions go by 0.7 times the
+          normal-reference scale.
+
+        The others are one width each, by which the model is compressed, too (Section 2.2 of [1]_):
 
         - "plugin": beta^2 times the covariance of the sample model, where beta minimises the
           asymptotic mean integrated squared error under the model itself (Eqs. 4 to 6);
@@ -75,7 +82,7 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
     n_components_ : int
         All that is held, samples not yet compressed included.
     bandwidth_ : ndarray of shape (n_features, n_features) or (n_features,)
-        The covariance H of the kernel, in data units.
+        The covariance H of the kernel, in data units; with "predictive", the average one.
     n_samples_seen_ : float
         Sum of the weights of all rows seen, without forgetting.
     n_features_in_ : int
@@ -92,8 +99,8 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
     Notes
     -----
     All computation is in float64. Until the model holds 30 components nothing is compressed and
-    the density is an exact kernel density estimate. When to compress depends on the stream alone,
-    so that the fitted model is the same, bit for bit, however the stream is cut into calls.
+    the density is a kernel density estimate of all samples. When to compress depends on the stream
+    alone, so that the fitted model is the same, bit for bit, however the stream is cut into calls.
 
     The model's weighted mean and covariance are those of the stream. A feature that is constant
     has no spread of its own; a tenth of the constant's size stands for it, or 0.1 if it is zero.
@@ -104,6 +111,8 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
        Multivariate Kernel Density Estimation. arXiv:1606.02608.
     .. [2] M. Kristan, A. Leonardis, D. Skocaj (2011). Multivariate online kernel density estimation
        with Gaussian kernels. Pattern Recognition 44, 2630-2642.
+    .. [3] M. West (1993). Approximating posterior distributions by mixtures. Journal of the Royal
+       Statistical Society B 55, 409-422.
 
     Examples
     --------
@@ -118,14 +127,14 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
     array([-2.8, -1.6])
     """
 
-    _learned = ("_mixture", "_limit", "_n_samples_seen")
+    _learned = ("_mixture", "_limit", "_n_foretold", "_evidence", "_n_samples_seen")
 
     def __init__(
         self,
         *,
         covariance_type: str = "full",
-        compression_threshold: float = 0.1,
-        bandwidth: str | float | ArrayLike = "plugin",
+        compression_threshold: float = 0.08,
+        bandwidth: str | float | ArrayLike = "predictive",
         forgetting_factor: float = 1.0,
         max_components: int | None = None,
     ):
@@ -246,6 +255,9 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
     def kde_mixture(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The mixture that is scored: the sample model convolved with H (Eq. 3).
 
+        With the "predictive" bandwidth it has the model's components once for each width of the
+        kernel, besides some Gaussians with the covariance of the whole and multiples of it.
+
         Returns
         -------
         weights : ndarray of shape (n_components,)
@@ -265,6 +277,10 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
                [0., 1.]])
         """
         check_is_fitted(self)
+        with one_blas_thread():
+            kde = self._kde(self._checked_bandwidth())
+        if isinstance(kde, PredictiveKDE):
+            return kde.components()
         return self.weights_, self.means_, self.covariances_ + self.bandwidth_
 
     @property
@@ -290,9 +306,10 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
 
     @property
     def bandwidth_(self) -> np.ndarray:
-        """The covariance H of the kernel, in data units."""
+        """The covariance H of the kernel, in data units, or the average one."""
         self._fitted("bandwidth_")
-        return self._kernel(self._checked_bandwidth()).frame.identity_back()
+        kde = self._kde(self._checked_bandwidth())
+        return kde.bandwidth() if isinstance(kde, PredictiveKDE) else kde.frame.identity_back()
 
     @property
     def n_samples_seen_(self) -> float:
@@ -314,17 +331,23 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         """Learn from validated rows; what is fitted is replaced, not written to."""
         check_values(X)
         if not hasattr(self, "_mixture"):
-            self._mixture = Mixture.empty(X.shape[1], settings.structure)
-            self._limit = INITIAL_LIMIT
+            self._set_state(State.empty(X.shape[1], settings.structure))
             self._n_samples_seen = 0.0
         self._check_structure(settings)
         counted = weights > 0.0
         if not counted.all():
             X, weights = X[counted], weights[counted]
-        self._mixture, self._limit = learn(self._mixture, self._limit, X, weights, settings)
+        self._set_state(learn(self._state, X, weights, settings))
         # One by one, so that the sum does not depend on the blocks.
         self._n_samples_seen = float(np.cumsum(np.append(self._n_samples_seen, weights))[-1])
         self._snapshot = Snapshot()
+
+    @property
+    def _state(self) -> State:
+        return State(self._mixture, self._limit, self._n_foretold, self._evidence)
+
+    def _set_state(self, state: State) -> None:
+        self._mixture, self._limit, self._n_foretold, self._evidence = state
 
     def _check_structure(self, settings: Settings) -> None:
         if hasattr(self, "_mixture") and self._structure is not settings.structure:
@@ -337,18 +360,10 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
     def _structure(self) -> Structure:
         return structure_of(self._mixture.covariances)
 
-    def _kernel(self, bandwidth: str | float | np.ndarray) -> Kernel:
-        """Kernel coordinates under a checked bandwidth."""
-        return self._snapshot.get(
-            "kernel",
-            bandwidth,
-            lambda: kernel_coordinates(self._mixture, self._structure, bandwidth),
-        )
-
-    def _kde(self, bandwidth: str | float | np.ndarray) -> KDE:
+    def _kde(self, bandwidth: str | float | np.ndarray) -> KDE | PredictiveKDE:
         """What is scored, under a checked bandwidth."""
         return self._snapshot.get(
-            "kde", bandwidth, lambda: KDE.of(self._mixture, self._kernel(bandwidth).frame)
+            "kde", bandwidth, lambda: kde_of(self._state, self._structure, bandwidth)
         )
 
     def _checked_bandwidth(self) -> str | float | np.ndarray:

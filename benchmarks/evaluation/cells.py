@@ -26,7 +26,15 @@ from threadpoolctl import threadpool_limits
 
 import skokde
 from evaluation.models import MODELS, Model
-from evaluation.protocol import StreamSplit, has_density, log_loss, nll
+from evaluation.protocol import (
+    StreamSplit,
+    brier,
+    calibration_error,
+    has_density,
+    log_loss,
+    nll,
+    reliability,
+)
 
 if TYPE_CHECKING:
     from evaluation.datasets import Dataset
@@ -83,14 +91,17 @@ def evaluate(model: Model, X: np.ndarray, y: np.ndarray, seed: int, rows: int | 
     tested = time.process_time()
     peak = _peak()
     components = np.asarray(model.components(estimator), dtype=float)
+    probable = hasattr(estimator, "predict_proba")
+    curve = reliability(estimator, X_test, y_test) if probable else None
     return {
         "n_train": len(train),
         "n_test": len(test),
         "acc": 100.0 * accuracy,
         "nll": nll(estimator, X_test, y_test) if has_density(estimator) else None,
-        "log_loss": (
-            log_loss(estimator, X_test, y_test) if hasattr(estimator, "predict_proba") else None
-        ),
+        "log_loss": log_loss(estimator, X_test, y_test) if probable else None,
+        "brier": brier(estimator, X_test, y_test) if probable else None,
+        "calibration": calibration_error(curve) if probable else None,
+        "curve": curve.tolist() if probable else None,
         "k_mean": components.mean(),
         "k_max": components.max(),
         "train_s": trained - start,

@@ -65,6 +65,32 @@ def time_accuracy(results: Results) -> Figure | None:
     return figure
 
 
+def calibration(results: Results) -> Figure | None:
+    """How often predicted classes are right, against how probable they were said to be."""
+    if "curve" not in results.good or results.good.curve.isna().all():
+        return None
+    good = results.good[results.good.curve.notna()]
+    # Each set has the same say, and each of its shuffles.
+    figure = Figure(figsize=(5.6, 4), layout="constrained")
+    axes = figure.subplots()
+    axes.plot([0, 100], [0, 100], color="0.8", zorder=0)
+    for model, style in _style(results.models).items():
+        curves = [
+            np.mean([np.array(curve) / np.sum(np.array(curve)[:, 0]) for curve in group], axis=0)
+            for _, group in good[good.model == model].groupby("dataset").curve
+        ]
+        if curves:
+            rows, said, right = np.mean(curves, axis=0).T
+            some = rows > 0.0
+            x, y = (100 * part[some] / rows[some] for part in (said, right))
+            axes.plot(x, y, markersize=4, alpha=0.8, label=model, **style)
+    axes.set_xlabel("probability that the predicted class was given, %")
+    axes.set_ylabel("share of rows that it was right for, %")
+    axes.grid(color="0.92")
+    axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
+    return figure
+
+
 def learning_curves(results: Results) -> Figure | None:
     """-log p of the test rows against the number of training rows seen."""
     sets = [name for name in results.sets if name in set(results.curves.dataset)]
@@ -102,6 +128,7 @@ PICTURES = {
     "accuracy": accuracy,
     "time_accuracy": time_accuracy,
     "learning_curves": learning_curves,
+    "calibration": calibration,
 }
 
 

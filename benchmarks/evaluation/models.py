@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
+from sklearn.calibration import CalibratedClassifierCV
 from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -44,7 +45,16 @@ def _densities(density: BaseEstimator, **parameters: Any) -> Model:
 
 
 def _paper(covariance_type: str, bandwidth: str) -> Model:
-    return _skokde(covariance_type=covariance_type, bandwidth=bandwidth, compression_threshold=0.1)
+    return _skokde(
+        covariance_type=covariance_type,
+        bandwidth=bandwidth,
+        compression_threshold=0.1,
+        calibrate=False,
+    )
+
+
+def _svc() -> BaseEstimator:
+    return make_pipeline(StandardScaler(), SVC())
 
 
 MODELS = {
@@ -53,9 +63,15 @@ MODELS = {
     "skokde full plugin": _paper("full", "plugin"),
     "skokde diag plugin": _paper("diag", "plugin"),
     "skokde": _skokde(),
+    "skokde diag": _skokde(covariance_type="diag"),
     "GaussianNB": Model(GaussianNB(), lambda model: np.ones(len(model.classes_))),
     "OISVM": Model(OISVM(), lambda model: model.basis_sizes_),
     "GaussianMixture": _densities(BICMixture()),
     "KernelDensity": _densities(CVKernelDensity(), standardize=True),
-    "SVC": Model(make_pipeline(StandardScaler(), SVC()), lambda model: model[-1].n_support_),
+    "SVC": Model(_svc(), lambda model: model[-1].n_support_),
+    # Platt's probabilities, from predictions in cross-validation; the classes are the SVC's own.
+    "SVC calibrated": Model(
+        CalibratedClassifierCV(_svc(), ensemble=False),
+        lambda model: model.calibrated_classifiers_[0].estimator[-1].n_support_,
+    ),
 }

@@ -10,11 +10,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from sklearn.metrics import get_scorer
+from sklearn.metrics import brier_score_loss, get_scorer
 from sklearn.metrics import log_loss as sklearn_log_loss
 
 # Densities below this count as this: one outlier must not decide a mean.
 LOG_FLOOR = float(np.log(1e-300))
+# Of a calibration curve.
+N_BINS = 10
 
 
 class StreamSplit:
@@ -67,12 +69,47 @@ def nll(estimator: Any, X: np.ndarray, y: np.ndarray) -> float:
     return -float(np.maximum(log_density, LOG_FLOOR).mean())
 
 
-def log_loss(estimator: Any, X: np.ndarray, y: np.ndarray) -> float:
-    """Mean of -log P(class | x) in nats, as scikit-learn's log_loss, which clips at its epsilon."""
+def _probabilities(estimator: Any, X: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Probabilities of all labels, zero for those that the model does not know, and the labels."""
     labels = np.union1d(estimator.classes_, y)
     probabilities = np.zeros((len(y), len(labels)))
     probabilities[:, np.searchsorted(labels, estimator.classes_)] = estimator.predict_proba(X)
+    return probabilities, labels
+
+
+def log_loss(estimator: Any, X: np.ndarray, y: np.ndarray) -> float:
+    """Mean of -log P(class | x) in nats, as scikit-learn's log_loss, which clips at its epsilon."""
+    probabilities, labels = _probabilities(estimator, X, y)
     return float(sklearn_log_loss(y, probabilities, labels=labels))
+
+
+def brier(estimator: Any, X: np.ndarray, y: np.ndarray) -> float:
+    """Mean squared error of the class probabilities, summed over the classes: from 0 to 2."""
+    probabilities, labels = _probabilities(estimator, X, y)
+    return float(brier_score_loss(y, probabilities, labels=labels, scale_by_half=False))
+
+
+def reliability(estimator: Any, X: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """How often the predicted classes are right, by how probable they were said to be.
+
+    Returns
+    -------
+    (N_BINS, 3) array
+        For each of equal bins of the probability: number of rows, sum of their probabilities,
+        number of rows predicted rightly.
+    """
+    probabilities, labels = _probabilities(estimator, X, y)
+    said = probabilities.max(axis=1)
+    right = labels[probabilities.argmax(axis=1)] == y
+    bins = np.minimum((said * N_BINS).astype(int), N_BINS - 1)
+    return np.column_stack(
+        [np.bincount(bins, weights, N_BINS) for weights in (np.ones(len(y)), said, right)]
+    )
+
+
+def calibration_error(curve: np.ndarray) -> float:
+    """Mean distance of what is said from what is right, weighted by rows, in percent."""
+    return float(100.0 * np.abs(curve[:, 1] - curve[:, 2]).sum() / curve[:, 0].sum())
 
 
 def neg_nll(estimator: Any, X: np.ndarray, y: np.ndarray) -> float:

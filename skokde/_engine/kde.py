@@ -11,9 +11,6 @@ from skokde._engine._log_density import log_density
 from skokde._engine.mixture import Mixture
 from skokde._engine.whitening import Frame
 
-# In spreads; its square overflows, where a sum of d of it does not.
-FARTHEST = 1e160
-
 
 class Components(NamedTuple):
     """Components of a KDE in kernel coordinates, where each has the covariance S_i + I.
@@ -84,9 +81,7 @@ class KDE(NamedTuple):
         components, factors = self.components, self.factors
         with np.errstate(divide="ignore"):  # the logarithm of a weight that has underflowed
             log_weights = np.log(components.weights)
-        with np.errstate(over="ignore"):
-            reach = FARTHEST * self.frame.spread
-        points = self.frame.points(np.clip(X, self.frame.center - reach, self.frame.center + reach))
+        points = self.frame.points_within_reach(X)
         return self.frame.log_det + log_density(
             points, log_weights, components.means, factors.inv_roots, factors.log_dets
         )

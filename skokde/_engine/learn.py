@@ -11,6 +11,7 @@ from skokde._engine.bandwidth import kernel_coordinates
 from skokde._engine.compression import compress
 from skokde._engine.covariance import Structure
 from skokde._engine.mixture import Mixture
+from skokde._engine.predictive import foretell, no_evidence
 from skokde._engine.revitalization import revitalize
 
 # Components that are held before the first compression, and how much of what a compression leaves
@@ -28,6 +29,31 @@ class Settings(NamedTuple):
     compression_threshold: float
     forgetting_factor: float
     max_components: int | None
+    prior: np.ndarray | None = None  # for the covariance, see `with_prior`
+
+
+class State(NamedTuple):
+    """What an online model is.
+
+    Attributes
+    ----------
+    mixture : Mixture
+    limit : int
+        Components that may be held.
+    n_foretold : int
+        Components that the last compression left; those after them are samples since.
+    evidence : (n_widths,) array
+        What predictions tell of the bandwidth, see `weigh`.
+    """
+
+    mixture: Mixture
+    limit: int
+    n_foretold: int
+    evidence: np.ndarray
+
+    @classmethod
+    def empty(cls, d: int, structure: Structure) -> State:
+        return cls(Mixture.empty(d, structure), INITIAL_LIMIT, 0, no_evidence())
 
 
 def next_limit(mixture: Mixture, settings: Settings) -> int:
@@ -36,47 +62,46 @@ def next_limit(mixture: Mixture, settings: Settings) -> int:
     return limit if settings.max_components is None else min(limit, settings.max_components)
 
 
-def compact(mixture: Mixture, settings: Settings) -> Mixture:
-    """Revitalize and compress a mixture, under its own bandwidth."""
-    mixture = mixture.without_vanished()
+def compact(state: State, settings: Settings) -> State:
+    """Revitalize and compress a model, under its own bandwidth."""
+    evidence = state.evidence
+    if isinstance(settings.bandwidth, str) and settings.bandwidth == "predictive":
+        evidence = foretell(
+            state.mixture, state.n_foretold, evidence, settings.structure, settings.prior
+        )
+    mixture = state.mixture.without_vanished()
     kernel = kernel_coordinates(mixture, settings.structure, settings.bandwidth)
     mixture = revitalize(mixture, kernel.frame, settings.compression_threshold)
     # With a cap, leave room for new samples: else nearly each of them costs a compression.
     cap = settings.max_components
     most = None if cap is None else max(1, int(cap / GROWTH))
-    return compress(mixture, kernel, settings.compression_threshold, most)
+    mixture = compress(mixture, kernel, settings.compression_threshold, most)
+    return State(mixture, next_limit(mixture, settings), mixture.n_components, evidence)
 
 
-def learn(
-    mixture: Mixture, limit: int, X: np.ndarray, weights: np.ndarray, settings: Settings
-) -> tuple[Mixture, int]:
-    """Add rows to a sample model, in order.
+def learn(state: State, X: np.ndarray, weights: np.ndarray, settings: Settings) -> State:
+    """Add rows to a model, in order.
 
     When to compress depends on the stream alone: before a distinct sample would pass the limit.
     The result is therefore the same, bit for bit, however the stream is cut.
 
     Parameters
     ----------
-    mixture : Mixture
-    limit : int
-        Components that may be held, from the last call.
+    state : State
     X : (n, d) array
     weights : (n,) array, positive
     settings : Settings
-
-    Returns
-    -------
-    mixture : Mixture
-    limit : int
     """
     cap = settings.max_components
     if cap is not None:
-        if mixture.n_components > cap:
-            mixture = compact(mixture, settings)
-        limit = min(limit, cap)
+        if state.mixture.n_components > cap:
+            state = compact(state, settings)
+        state = state._replace(limit=min(state.limit, cap))
     done = 0
     while done < len(X):
-        capacity = max(mixture.n_components, min(limit, mixture.n_components + len(X) - done))
+        mixture = state.mixture
+        capacity = min(state.limit, mixture.n_components + len(X) - done)
+        capacity = max(mixture.n_components, capacity)
         counts = np.empty(capacity)
         means = np.empty((capacity, mixture.n_features))
         counts[: mixture.n_components] = mixture.counts
@@ -90,9 +115,8 @@ def learn(
             weights[done:],
             settings.forgetting_factor,
         )
-        mixture = mixture._replace(counts=counts[:k], means=means[:k])
+        state = state._replace(mixture=mixture._replace(counts=counts[:k], means=means[:k]))
         done += n_rows
         if done < len(X):
-            mixture = compact(mixture, settings)
-            limit = next_limit(mixture, settings)
-    return mixture, limit
+            state = compact(state, settings)
+    return state

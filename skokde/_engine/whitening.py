@@ -18,6 +18,9 @@ from skokde._engine.prior import with_prior
 # A variance below this has lost its digits to underflow.
 SMALLEST_VARIANCE = 1e-290
 
+# In spreads; its square overflows, where a sum of d of it does not.
+FARTHEST = 1e160
+
 
 class Frame(NamedTuple):
     """Affine coordinates z = matrix ((x - center) / spread).
@@ -42,6 +45,13 @@ class Frame(NamedTuple):
     def points(self, X: np.ndarray) -> np.ndarray:
         standardized = (X - self.center) / self.spread
         return np.ascontiguousarray(self.structure.map_vectors(standardized, self.matrix))
+
+    def points_within_reach(self, X: np.ndarray) -> np.ndarray:
+        """Points of any rows; those that are too far to be told apart are brought nearer."""
+        with np.errstate(over="ignore"):
+            reach = FARTHEST * self.spread
+            low, high = self.center - reach, self.center + reach
+        return self.points(np.clip(X, low, high))
 
     def covariances(self, covariances: np.ndarray) -> np.ndarray:
         """Covariances in these coordinates, flattened for the compiled functions."""
@@ -107,6 +117,21 @@ def frame_of_covariance(
     return Frame(structure, center, spread, inv_root, root, log_det)
 
 
+def frame_of(
+    center: np.ndarray, covariance: np.ndarray, structure: Structure
+) -> tuple[Frame, np.ndarray]:
+    """The frame in which a covariance is the identity, and its correlation.
+
+    Constant features have a spread put in, and correlate with nothing.
+    """
+    spread = feature_spread(center, structure.variances(covariance))
+    constant = spread == 0.0
+    spread = np.where(constant, substitute_spread(center), spread)
+    correlation = structure.rescale(covariance, np.where(constant, 0.0, 1.0 / spread))
+    filled = correlation + structure.to_matrix(constant.astype(float))
+    return frame_of_covariance(center, spread, filled, structure), correlation
+
+
 def whiten(mixture: Mixture, structure: Structure, prior: np.ndarray | None = None) -> Whitening:
     """Whitening of a mixture that is not empty.
 
@@ -120,10 +145,5 @@ def whiten(mixture: Mixture, structure: Structure, prior: np.ndarray | None = No
     count, mean, covariance = total_moments(mixture)
     if prior is not None:
         covariance = with_prior(covariance, count, prior)
-    spread = feature_spread(mean, structure.variances(covariance))
-    constant = spread == 0.0
-    spread = np.where(constant, substitute_spread(mean), spread)
-    correlation = structure.rescale(covariance, np.where(constant, 0.0, 1.0 / spread))
-    # A constant feature has the spread it was given and correlates with nothing.
-    filled = correlation + structure.to_matrix(constant.astype(float))
-    return Whitening(frame_of_covariance(mean, spread, filled, structure), correlation, count)
+    frame, correlation = frame_of(mean, covariance, structure)
+    return Whitening(frame, correlation, count)

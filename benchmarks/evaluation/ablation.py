@@ -1,0 +1,181 @@
+"""What each part of the defaults is worth: figures without it, or with another in its place.
+
+All is learned and scored inside the training parts of the paper's splits: two thirds of a part are
+the stream, the last third is predicted. Choices can be made by these figures; the test rows are not
+touched.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+import numpy as np
+import pandas as pd
+from joblib import Parallel, delayed
+from sklearn.datasets import load_digits
+from tqdm import tqdm
+
+from evaluation.cells import versions
+from evaluation.datasets import load_dataset
+from evaluation.options import add_common_options
+from evaluation.protocol import StreamSplit, brier, log_loss, nll
+from skokde import OnlineKDEClassifier
+
+SETS = (
+    "iris",
+    "yeast",
+    "pima",
+    "red",
+    "white",
+    "wine",
+    "letter",
+    "segment",
+    "steel",
+    "cancer",
+    "digits",
+)
+# Only one shuffle of these.
+LARGE = ("white", "letter")
+STREAM_SHARE = 2.0 / 3.0
+# At most this many rows are predicted.
+MOST_TESTED = 2000
+
+
+class Variant(NamedTuple):
+    """The defaults but for some parameters, or some names of the engine."""
+
+    parameters: dict[str, Any] = {}
+    replaced: dict[str, Any] = {}
+
+
+def _no_discriminant(q: Any, X: np.ndarray) -> np.ndarray:
+    return np.zeros((len(X), len(q.means)))
+
+
+def _no_shrinkage(widths: np.ndarray) -> np.ndarray:
+    return np.ones_like(widths)
+
+
+PREDICTIVE = "skokde._engine.predictive."
+VARIANTS: dict[str, Variant] = {
+    "defaults": Variant(),
+    "the paper's settings": Variant(
+        {"bandwidth": "okde", "calibrate": False, "compression_threshold": 0.1}
+    ),
+    "plug-in bandwidth, Bayes' rule": Variant({"bandwidth": "plugin", "calibrate": False}),
+    "plug-in bandwidth": Variant({"bandwidth": "plugin"}),
+    "Bayes' rule": Variant({"calibrate": False}),
+    "no linear discriminant in the pool": Variant(
+        {}, {"skokde._engine.pooling.Discriminant.log_densities": _no_discriminant}
+    ),
+    "kernels that inflate the variance": Variant({}, {PREDICTIVE + "shrinkage": _no_shrinkage}),
+    "one kernel width": Variant({}, {PREDICTIVE + "KERNEL_SCALES": (1.0,)}),
+    "no Gaussians for outliers": Variant({}, {PREDICTIVE + "GAUSSIAN_SCALES": (1.0,)}),
+    "all evidence remembered": Variant({}, {PREDICTIVE + "MEMORY": 1.0}),
+    "all predictions remembered by the pool": Variant({}, {"skokde._engine.pooling.MEMORY": 1.0}),
+    "compression under half the bandwidth": Variant(
+        {}, {"skokde._engine.bandwidth.COMPRESSION_SCALE": 0.35}
+    ),
+    "compression under twice the bandwidth": Variant(
+        {}, {"skokde._engine.bandwidth.COMPRESSION_SCALE": 1.4}
+    ),
+    "diagonal covariances": Variant({"covariance_type": "diag"}),
+    "D_th 0.03": Variant({"compression_threshold": 0.03}),
+    "D_th 0.05": Variant({"compression_threshold": 0.05}),
+    "D_th 0.1": Variant({"compression_threshold": 0.1}),
+    "D_th 0.2": Variant({"compression_threshold": 0.2}),
+}
+
+
+def evaluate(variant: Variant, X: np.ndarray, y: np.ndarray, seed: int) -> dict[str, float]:
+    """Figures of one variant on one split of a training part."""
+    train, _ = StreamSplit().of_seed(len(X), seed)
+    cut = int(STREAM_SHARE * len(train))
+    stream, rest = train[:cut], train[cut:][:MOST_TESTED]
+    with ExitStack() as stack:
+        for name, value in variant.replaced.items():
+            stack.enter_context(patch(name, value))
+        model = OnlineKDEClassifier(**variant.parameters).fit(X[stream], y[stream])
+        figures: dict[str, Callable] = {"nll": nll, "log-loss": log_loss, "Brier": brier}
+        return {
+            "accuracy": 100.0 * model.score(X[rest], y[rest]),
+            **{name: figure(model, X[rest], y[rest]) for name, figure in figures.items()},
+            "K": float(
+                np.mean([e.n_components_ for e in model.estimators_ if hasattr(e, "means_")])
+            ),
+        }
+
+
+def report(frame: pd.DataFrame) -> str:
+    """Averages over sets, and on how many sets a variant is better than the defaults."""
+    means = (
+        frame.groupby(["variant", "set"], sort=False).mean(numeric_only=True).drop(columns="seed")
+    )
+    usual = means.loc["defaults"]
+    lines = [
+        "# What each part of the defaults is worth",
+        "Made by `benchmarks/ablation.py` on parts of the training rows of the paper's splits, and "
+        "on scikit-learn's digits; the test rows are not touched. Means over "
+        f"{len(usual)} sets; -log p and log-loss in nats. In the last columns: on how many sets "
+        "the defaults are better, and the variant is.",
+        "Run with " + versions() + ".",
+        "| variant | accuracy, % | -log p | log-loss | Brier | K | accuracy: defaults, variant | "
+        "log-loss: defaults, variant |\n|---|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for name in VARIANTS:
+        if name not in means.index.get_level_values(0):
+            continue
+        of_sets = means.loc[name]
+        mean = of_sets.mean()
+        gain = of_sets.accuracy - usual.accuracy
+        loss = of_sets["log-loss"] - usual["log-loss"]
+        lines[-1] += (
+            f"\n| {name} | {mean.accuracy:.1f} | {mean.nll:.2f} | {mean['log-loss']:.3f} | "
+            f"{mean.Brier:.3f} | {mean.K:.1f} | {(gain < 0).sum()}, {(gain > 0).sum()} | "
+            f"{(loss > 0).sum()}, {(loss < 0).sum()} |"
+        )
+    return "\n\n".join(lines) + "\n"
+
+
+def main(description: str) -> None:
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add_common_options(parser)
+    parser.add_argument("--sets", nargs="+", choices=SETS, default=list(SETS))
+    parser.add_argument("--variants", nargs="+", choices=list(VARIANTS), default=list(VARIANTS))
+    parser.add_argument("--shuffles", type=int, default=4, help="default: %(default)s")
+    options = parser.parse_args()
+    data = {}
+    for name in options.sets:
+        if name == "digits":
+            data[name] = load_digits(return_X_y=True)
+        else:
+            loaded = load_dataset(name, options.data)
+            data[name] = loaded.X, loaded.y
+    jobs = [
+        (variant, name, seed)
+        for variant, name in itertools.product(options.variants, options.sets)
+        for seed in range(1 if name in LARGE else options.shuffles)
+    ]
+    results = Parallel(options.n_jobs, return_as="generator")(
+        delayed(evaluate)(VARIANTS[variant], *data[name], seed) for variant, name, seed in jobs
+    )
+    frame = pd.DataFrame(
+        [
+            {"variant": variant, "set": name, "seed": seed} | figures
+            for (variant, name, seed), figures in zip(
+                jobs, tqdm(results, total=len(jobs), disable=None), strict=True
+            )
+        ]
+    )
+    options.out.mkdir(parents=True, exist_ok=True)
+    frame.to_csv(options.out / "ablation.csv", index=False, float_format="%.5g")
+    text = report(frame)
+    (options.out / "ablation.md").write_text(text)
+    print(text)

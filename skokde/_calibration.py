@@ -1,0 +1,221 @@
+"""What the classifier learns from predicting rows before it learns them.
+
+At checkpoints, positions of the stream that are fixed, it keeps its class densities as they are,
+and the rows that follow. A window of rows later it predicts their classes, all at once, and adjusts
+the pool that makes probabilities of densities. So the result does not depend on the blocks in which
+the stream comes, and little is held, for a small part of the time.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from skokde._engine.covariance import Structure
+from skokde._engine.learn import State
+from skokde._engine.pooling import Discriminant, Pool, learn_pool
+from skokde._engine.prior import shared_covariance
+from skokde._engine.scored import kde_of
+
+# The first checkpoint is after this many rows for each class seen, the next ones after this share
+# of the rows so far, and a window has at most this many rows.
+FIRST_CHECKPOINT = 20
+SHARE_BETWEEN = 0.1
+LONGEST_WINDOW = 256
+
+
+class Window(NamedTuple):
+    """Rows that await prediction, by the class densities before them.
+
+    Attributes
+    ----------
+    start : int
+        Position of the checkpoint.
+    states : list of State or None
+        Of the class densities; None for a class without samples.
+    class_count : (n_classes,) array
+    rows : (n, d) array
+    codes : (n,) array of int
+        Their classes.
+    counts : (n,) array
+        How many samples each row stands for.
+    """
+
+    start: int
+    states: list[State | None]
+    class_count: np.ndarray
+    rows: np.ndarray
+    codes: np.ndarray
+    counts: np.ndarray
+
+    @property
+    def seen(self) -> np.ndarray:
+        """Numbers of the classes with samples."""
+        return np.array([c for c, state in enumerate(self.states) if state is not None])
+
+    def with_rows(self, rows: np.ndarray, codes: np.ndarray, counts: np.ndarray) -> Window:
+        return self._replace(
+            rows=np.concatenate([self.rows, rows]),
+            codes=np.concatenate([self.codes, codes]),
+            counts=np.concatenate([self.counts, counts]),
+        )
+
+
+class Calibration(NamedTuple):
+    """The pool, and where the stream stands.
+
+    Attributes
+    ----------
+    pool : Pool
+    covariance : (d, d) or (d,) array, or None
+        Within the classes, at the last checkpoint.
+    position : int
+        Number of rows so far. One that repeats the row before has none of its own, so that a
+        row of weight two is the same as two rows.
+    due : int
+        The position at which a window begins or ends.
+    last : (row, code) or None
+        The last row.
+    window : Window or None
+    """
+
+    pool: Pool
+    covariance: np.ndarray | None
+    position: int
+    due: int
+    last: tuple[np.ndarray, int] | None
+    window: Window | None
+
+    @classmethod
+    def start(cls, n_classes: int) -> Calibration:
+        return cls(Pool.bayes(n_classes), None, 0, FIRST_CHECKPOINT, None, None)
+
+    def grown(self, chosen: np.ndarray, n_classes: int) -> Calibration:
+        """With more classes, the old ones having new numbers among them."""
+        window = self.window
+        if window is not None:
+            states: list[State | None] = [None] * n_classes
+            for c, state in zip(chosen, window.states, strict=True):
+                states[c] = state
+            class_count = np.zeros(n_classes)
+            class_count[chosen] = window.class_count
+            window = window._replace(
+                states=states, class_count=class_count, codes=chosen[window.codes]
+            )
+        last = None if self.last is None else (self.last[0], int(chosen[self.last[1]]))
+        pool = Pool.bayes(n_classes).with_classes(chosen, self.pool)
+        return self._replace(pool=pool, window=window, last=last)
+
+    def is_due(self, row: np.ndarray, code: int) -> bool:
+        """Whether a window begins or ends before a row."""
+        return self.position >= self.due and not self._repeats(row, code)
+
+    def _repeats(self, row: np.ndarray, code: int) -> bool:
+        return self.last is not None and code == self.last[1] and np.array_equal(row, self.last[0])
+
+    def turn(
+        self,
+        states: list[State | None],
+        class_count: np.ndarray,
+        structure: Structure,
+        bandwidth: str | float | np.ndarray,
+    ) -> Calibration:
+        """End the window, or begin one.
+
+        Parameters
+        ----------
+        states : list of State or None
+            Of the class densities as they are now.
+        class_count : (n_classes,) array
+        structure : Structure
+        bandwidth : str, float or array
+        """
+        calibration = self
+        if self.window is not None:
+            pool = self._predicted(class_count.sum(), structure, bandwidth)
+            calibration = self._replace(pool=pool, window=None)
+            due = self.window.start + between(self.window.start)
+            if due > self.position:
+                return calibration._replace(due=due)
+        mixtures = [state.mixture for state in states if state is not None]
+        first = FIRST_CHECKPOINT * len(mixtures)
+        if self.position < first:
+            return calibration._replace(due=first)
+        d = mixtures[0].n_features
+        return calibration._replace(
+            covariance=shared_covariance(mixtures),
+            due=self.position + min(between(self.position), LONGEST_WINDOW),
+            window=Window(
+                self.position,
+                states,
+                class_count,
+                np.empty((0, d)),
+                np.empty(0, dtype=np.intp),
+                np.empty(0),
+            ),
+        )
+
+    def advanced(
+        self, X: np.ndarray, codes: np.ndarray, weights: np.ndarray
+    ) -> tuple[Calibration, int]:
+        """Go on in the stream, at most to where something is due; how many rows that are."""
+        # Not all of a long block each time; more than what is left, in case of long repetitions.
+        n = max(self.due - self.position, LONGEST_WINDOW)
+        X, codes, weights = X[:n], codes[:n], weights[:n]
+        new = np.ones(len(X), dtype=bool)
+        new[0] = not self._repeats(X[0], codes[0])
+        new[1:] = (codes[1:] != codes[:-1]) | (X[1:] != X[:-1]).any(axis=1)
+        positions = self.position + np.cumsum(new)
+        n = int(np.searchsorted(positions, self.due, side="right"))
+        last = (X[n - 1].copy(), int(codes[n - 1]))
+        calibration = self._replace(position=int(positions[n - 1]), last=last)
+        window = self.window
+        if window is not None:
+            new[0] |= not len(window.rows)
+            starts = np.flatnonzero(new[:n])
+            head = int(starts[0]) if len(starts) else n
+            counts = window.counts.copy()
+            counts[-1:] += weights[:head].sum()
+            window = window._replace(counts=counts)
+            if len(starts):
+                window = window.with_rows(
+                    X[starts], codes[starts], np.add.reduceat(weights[:n], starts)
+                )
+            calibration = calibration._replace(window=window)
+        return calibration, n
+
+    def _predicted(
+        self, n_samples: float, structure: Structure, bandwidth: str | float | np.ndarray
+    ) -> Pool:
+        """The pool after the prediction of the window's rows."""
+        window = self.window
+        known = np.isin(window.codes, window.seen) & (window.class_count[window.codes] > 0.0)
+        seen = window.seen[window.class_count[window.seen] > 0.0]
+        if not known.any():
+            return self.pool
+        X, codes, counts = window.rows[known], window.codes[known], window.counts[known]
+        states = [window.states[c] for c in seen]
+        log_density = np.column_stack(
+            [
+                kde_of(state, structure, bandwidth, self.covariance).log_density(X)
+                for state in states
+            ]
+        )
+        q = Discriminant.of([state.mixture for state in states], self.covariance, structure)
+        class_count = window.class_count[seen]
+        pool = learn_pool(
+            self.pool.of_classes(seen),
+            np.log(class_count / class_count.sum()),
+            log_density,
+            q.log_densities(X),
+            np.searchsorted(seen, codes),
+            counts,
+            n_samples,
+        )
+        return self.pool.with_classes(seen, pool)
+
+
+def between(position: int) -> int:
+    """Rows from a checkpoint to the next."""
+    return max(1, int(SHARE_BETWEEN * position))

@@ -1,0 +1,217 @@
+"""Bandwidths by prediction: kernels of several widths, weighted by how well they foretell.
+
+Not in the paper. Samples that came after the last compression stand in the model as they came, so
+they can be taken out again and scored under what is left: the predictive likelihood of each width
+comes for free, and the weights of a mixture of them follow by expectation maximisation.
+
+A kernel of width b in whitened space would inflate the model's covariance by 1 + b^2. Here the KDE
+is shrunk towards the mean by a = (1 + b^2)^(-1/2), so that the model's mean and covariance are kept
+(West 1993): from the samples themselves, b = 0, it leads to one Gaussian, b = infinity.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from skokde._engine.bandwidth import normal_reference
+from skokde._engine.covariance import Structure
+from skokde._engine.kde import KDE, Components, components_in, factorize
+from skokde._engine.mixture import Mixture, flatten
+from skokde._engine.whitening import whiten
+
+# The widths b, in units of the normal-reference scale, and the spreads of single Gaussians about
+# the mean, in units of the model's: the first is the limit for wide b, the others are for outliers.
+KERNEL_SCALES = (0.25, 0.5, 1.0, 2.0)
+GAUSSIAN_SCALES = (1.0, 4.0, 16.0)
+
+# Equal weights are worth this number of samples before any is predicted.
+PRIOR_EVIDENCE = 1.0
+# Evidence is worth at most this share of the samples: what is best changes as they get more.
+MEMORY = 0.25
+# Before the first compression each part of the samples is predicted from the others.
+N_FOLDS = 4
+EM_STEPS = 10
+
+
+class PredictiveKDE(NamedTuple):
+    """A mixture of kernel density estimates under kernels of all widths.
+
+    Attributes
+    ----------
+    mixture : Mixture
+        The sample model.
+    shrinkages : (len(KERNEL_SCALES),) array
+        The factors a.
+    kdes : list of n_widths KDEs
+    evidence : (n_widths,) array
+        Their weights, times any number.
+    """
+
+    mixture: Mixture
+    shrinkages: np.ndarray
+    kdes: list[KDE]
+    evidence: np.ndarray
+
+    @classmethod
+    def of(
+        cls,
+        mixture: Mixture,
+        evidence: np.ndarray,
+        structure: Structure,
+        prior: np.ndarray | None,
+    ) -> PredictiveKDE:
+        """All widths of a mixture that is not empty, under a prior for its covariance if any."""
+        d = mixture.n_features
+        frame, _, count = whiten(mixture, structure, prior)
+        widths = np.array(KERNEL_SCALES) * normal_reference(d, count)
+        shrinkages = shrinkage(widths)
+        kdes = []
+        for width, factor in zip(widths, shrinkages, strict=True):
+            components = components_in(frame.divided(width), *mixture[:3])
+            # Seen from the mean, shrinking the estimate is the same as spreading the points.
+            kdes.append(KDE(frame.divided(factor * width), components, factorize(components)))
+        nothing = flatten(np.empty((0, *structure.shape(d))))
+        gaussian = Components(np.ones(1), np.zeros((1, d)), nothing)
+        factors = factorize(gaussian)
+        kdes += [KDE(frame.divided(scale), gaussian, factors) for scale in GAUSSIAN_SCALES]
+        return cls(mixture, shrinkages, kdes, evidence)
+
+    @property
+    def weights(self) -> np.ndarray:
+        return self.evidence / self.evidence.sum()
+
+    def log_densities(self, X: np.ndarray) -> np.ndarray:
+        """Log-densities (n, n_widths) of rows under each of the kernels, in nats."""
+        return np.column_stack([kde.log_density(X) for kde in self.kdes])
+
+    def log_density(self, X: np.ndarray) -> np.ndarray:
+        """Log-densities of rows in data units, in nats."""
+        return np.logaddexp.reduce(self.log_densities(X) + np.log(self.weights), axis=1)
+
+    def bandwidth(self) -> np.ndarray:
+        """Average covariance of the kernels, in data units."""
+        covariances = [kde.frame.identity_back() for kde in self.kdes]
+        return np.tensordot(self.weights, covariances, axes=1)
+
+    def components(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Weights, means and covariances of all Gaussians, in data units."""
+        center = self.kdes[0].frame.center
+        share = self.mixture.counts / self.mixture.counts.sum()
+        offsets, covariances = self.mixture.means - center, self.mixture.all_covariances()
+        parts = [
+            (w * share, center + a * offsets, a * a * covariances + kde.frame.identity_back())
+            for w, a, kde in zip(self.weights, self.shrinkages, self.kdes, strict=False)
+        ]
+        parts += [
+            (w[None], center[None], kde.frame.identity_back()[None])
+            for w, kde in list(zip(self.weights, self.kdes, strict=True))[len(KERNEL_SCALES) :]
+        ]
+        weights, means, covariances = (
+            np.concatenate(arrays) for arrays in zip(*parts, strict=True)
+        )
+        return weights, means, covariances
+
+
+def shrinkage(widths: np.ndarray) -> np.ndarray:
+    """The factors a that preserve the variance."""
+    return 1.0 / np.hypot(1.0, widths)
+
+
+def no_evidence() -> np.ndarray:
+    """Equal weights, worth `PRIOR_EVIDENCE` samples."""
+    n_widths = len(KERNEL_SCALES) + len(GAUSSIAN_SCALES)
+    return np.full(n_widths, PRIOR_EVIDENCE / n_widths)
+
+
+def weigh(evidence: np.ndarray, log_densities: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Evidence for each width after some more predictions.
+
+    A sample is shared out between the widths in proportion to weight times density. So none counts
+    for more than itself, however unlikely it was.
+
+    Parameters
+    ----------
+    evidence : (n_widths,) array, positive
+        Numbers of samples that speak for each of the widths.
+    log_densities : (n, n_widths) array
+    counts : (n,) array
+        How many samples each row stands for.
+    """
+    known = np.isfinite(log_densities).any(axis=1)
+    log_densities, counts = log_densities[known], counts[known]
+    new = evidence
+    for _ in range(EM_STEPS):
+        joint = log_densities + np.log(new)
+        new = evidence + counts @ np.exp(joint - np.logaddexp.reduce(joint, axis=1, keepdims=True))
+    return new
+
+
+def without(mixture: Mixture, chosen: np.ndarray) -> tuple[Mixture, np.ndarray, np.ndarray]:
+    """A mixture without some of its Diracs, and the counts and means of those.
+
+    Parameters
+    ----------
+    mixture : Mixture
+    chosen : (k - m,) array of bool
+    """
+    everything = np.ones(mixture.n_compounds, dtype=bool)
+    rest = Mixture.join([mixture.compounds(everything)], [mixture.diracs(~chosen)])
+    return rest, *mixture.diracs(chosen)
+
+
+def foretell(
+    mixture: Mixture,
+    n_foretold: int,
+    evidence: np.ndarray,
+    structure: Structure,
+    prior: np.ndarray | None,
+) -> np.ndarray:
+    """Evidence after the prediction of the samples that came last.
+
+    Parameters
+    ----------
+    mixture : Mixture
+    n_foretold : int
+        Leading components that came out of the last compression. The others are Diracs; if there
+        has been no compression all are, and they are predicted in turns.
+    evidence : (n_widths,) array
+    structure : Structure
+    prior : (d, d) or (d,) array, or None
+        For the covariance, see `with_prior`.
+
+    Returns
+    -------
+    (n_widths,) array
+    """
+    number = np.arange(mixture.n_compounds, mixture.n_components)
+    if n_foretold:
+        parts = [number >= n_foretold]
+    else:
+        parts = [number % N_FOLDS == fold for fold in range(N_FOLDS)]
+    logs, counts = [], []
+    for part in parts:
+        rest, part_counts, means = without(mixture, part)
+        # Nothing can be told from one sample.
+        if len(means) and rest.n_components > 1:
+            kde = PredictiveKDE.of(rest, evidence, structure, prior)
+            logs.append(kde.log_densities(means))
+            counts.append(part_counts)
+    if logs:
+        evidence = weigh(evidence, np.concatenate(logs), np.concatenate(counts))
+    most = PRIOR_EVIDENCE + MEMORY * mixture.counts.sum()
+    return evidence * min(1.0, most / evidence.sum())
+
+
+def predictive_kde(
+    mixture: Mixture,
+    n_foretold: int,
+    evidence: np.ndarray,
+    structure: Structure,
+    prior: np.ndarray | None,
+) -> PredictiveKDE:
+    """What is scored; the parameters are those of `foretell`."""
+    if not n_foretold:
+        evidence = foretell(mixture, 0, evidence, structure, prior)
+    return PredictiveKDE.of(mixture, evidence, structure, prior)

@@ -1,0 +1,36 @@
+"""What is scored of a model, whatever its bandwidth."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from skokde._engine.bandwidth import frame_under_prior, kernel_coordinates
+from skokde._engine.covariance import Structure
+from skokde._engine.kde import KDE
+from skokde._engine.learn import State
+from skokde._engine.predictive import PredictiveKDE, predictive_kde
+
+
+def kde_of(
+    state: State,
+    structure: Structure,
+    bandwidth: str | float | np.ndarray,
+    prior: np.ndarray | None = None,
+) -> KDE | PredictiveKDE:
+    """The density estimate of a model that is not empty.
+
+    Parameters
+    ----------
+    state : State
+    structure : Structure
+    bandwidth : str, float or array
+    prior : (d, d) or (d,) array, default=None
+        For the covariance that shapes the kernels, see `with_prior`. An array `bandwidth` has its
+        shape already.
+    """
+    if isinstance(bandwidth, str) and bandwidth == "predictive":
+        return predictive_kde(state.mixture, state.n_foretold, state.evidence, structure, prior)
+    kernel = kernel_coordinates(state.mixture, structure, bandwidth)
+    if prior is None or isinstance(bandwidth, np.ndarray):
+        return KDE.of(state.mixture, kernel.frame)
+    return KDE.of(state.mixture, frame_under_prior(state.mixture, kernel, prior))
