@@ -45,16 +45,29 @@ class Snapshot:
     def __init__(self) -> None:
         self._held: dict[Any, tuple[Any, Any]] = {}
 
-    def get(
-        self, name: Any, bandwidth: str | float | np.ndarray | None, make: Callable[[], Any]
-    ) -> Any:
-        """The value of a name, made anew if the last one asked for was for another bandwidth."""
-        key = bandwidth.tobytes() if isinstance(bandwidth, np.ndarray) else bandwidth
+    def get(self, name: Any, key: Any, make: Callable[[], Any]) -> Any:
+        """The value of a name, made anew if the last one asked for had another key.
+
+        Parameters
+        ----------
+        name : hashable
+        key : object
+            What the value depends on besides the state: None, strings, numbers, arrays or tuples
+            of them.
+        make : callable
+        """
+        key = _comparable(key)
         held = self._held.get(name)
         if held is None or held[0] != key:
             held = key, make()
             self._held[name] = held  # one assignment: threads may race, and make the same
         return held[1]
+
+
+def _comparable(key: Any) -> Any:
+    if isinstance(key, tuple):
+        return tuple(_comparable(part) for part in key)
+    return key.tobytes() if isinstance(key, np.ndarray) else key
 
 
 class BaseOnlineKDE(BaseEstimator):

@@ -19,12 +19,12 @@ from skokde._base import BaseOnlineKDE, Snapshot, one_blas_thread, unchanged_on_
 from skokde._calibration import Calibration
 from skokde._density import OnlineKDEDensity
 from skokde._engine._append import age_class_counts
+from skokde._engine.bandwidth import is_predictive
 from skokde._engine.kde import KDE
 from skokde._engine.learn import Settings, State
 from skokde._engine.pooling import Discriminant, relative
 from skokde._engine.predictive import PredictiveKDE
 from skokde._engine.prior import shared_covariance
-from skokde._engine.scored import kde_of
 from skokde._validation import (
     check_bandwidth,
     check_settings,
@@ -355,7 +355,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         def joint(code: int, estimator: OnlineKDEDensity) -> np.ndarray:
             if not (prior[code] > 0.0 and estimator.__sklearn_is_fitted__()):
                 return np.full(len(X), -np.inf)
-            return np.log(prior[code]) + self._kde(code, estimator).log_density(X)
+            return np.log(prior[code]) + self._kde(estimator).log_density(X)
 
         with one_blas_thread():
             return np.column_stack(self._for_each_class(joint))
@@ -397,7 +397,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         counted = weights > 0.0
         if not counted.all():
             X, codes, weights = X[counted], codes[counted], weights[counted]
-        if not (self.calibrate or _is_predictive(settings.bandwidth)):
+        if not (self.calibrate or is_predictive(settings.bandwidth)):
             self._learn_part(X, codes, weights, settings)
             return
         done = 0
@@ -469,20 +469,21 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
             raise ValueError(f"priors must not be negative and sum to one, got {self.priors!r}.")
         return priors
 
-    def _kde(self, code: int, estimator: OnlineKDEDensity) -> KDE | PredictiveKDE:
+    def _kde(self, estimator: OnlineKDEDensity) -> KDE | PredictiveKDE:
         """What is scored for a class: its KDE, in whose kernel's shape all classes have a say."""
         bandwidth = check_bandwidth(
             self.bandwidth, estimator._structure, estimator._mixture.n_features
         )
-        return self._snapshot.get(
-            code,
-            bandwidth,
-            lambda: kde_of(
-                estimator._state, estimator._structure, bandwidth, self._shared_covariance()
-            ),
-        )
+        if isinstance(bandwidth, np.ndarray):  # H itself
+            prior = None
+        elif is_predictive(bandwidth):
+            prior = self._lasting_covariance()
+        else:
+            prior = self._shared_covariance()
+        return estimator._kde(bandwidth, prior)
 
     def _shared_covariance(self) -> np.ndarray:
+        """The prior for the covariances of the classes, from all data."""
         return self._snapshot.get(
             "shared covariance",
             None,
@@ -490,6 +491,11 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
                 [state.mixture for state in self._states() if state is not None]
             ),
         )
+
+    def _lasting_covariance(self) -> np.ndarray:
+        """The same at the last checkpoint: a row that is learned changes its own class only."""
+        covariance = self._calibration.covariance
+        return self._shared_covariance() if covariance is None else covariance
 
     def _states(self) -> list[State | None]:
         return [e._state if e.__sklearn_is_fitted__() else None for e in self.estimators_]
@@ -510,7 +516,3 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         out = np.zeros((len(X), len(states)))
         out[:, seen] = q.log_densities(X)
         return out
-
-
-def _is_predictive(bandwidth: str | float | np.ndarray) -> bool:
-    return isinstance(bandwidth, str) and bandwidth == "predictive"

@@ -10,6 +10,7 @@ from sklearn.base import DensityMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from skokde._base import BaseOnlineKDE, Snapshot, one_blas_thread, unchanged_on_error
+from skokde._engine.bandwidth import is_predictive, kernel_coordinates
 from skokde._engine.covariance import Structure, structure_of
 from skokde._engine.kde import KDE
 from skokde._engine.learn import Settings, State, learn
@@ -360,11 +361,23 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
     def _structure(self) -> Structure:
         return structure_of(self._mixture.covariances)
 
-    def _kde(self, bandwidth: str | float | np.ndarray) -> KDE | PredictiveKDE:
-        """What is scored, under a checked bandwidth."""
-        return self._snapshot.get(
-            "kde", bandwidth, lambda: kde_of(self._state, self._structure, bandwidth)
-        )
+    def _kde(
+        self, bandwidth: str | float | np.ndarray, prior: np.ndarray | None = None
+    ) -> KDE | PredictiveKDE:
+        """What is scored, under a checked bandwidth and a prior for the covariance if any."""
+        state, structure = self._state, self._structure
+
+        def make() -> KDE | PredictiveKDE:
+            kernel = None
+            if not is_predictive(bandwidth):  # the scale is dear, and the same under any prior
+                kernel = self._snapshot.get(
+                    "kernel",
+                    bandwidth,
+                    lambda: kernel_coordinates(state.mixture, structure, bandwidth),
+                )
+            return kde_of(state, structure, bandwidth, prior, kernel)
+
+        return self._snapshot.get(("kde", prior is None), (bandwidth, prior), make)
 
     def _checked_bandwidth(self) -> str | float | np.ndarray:
         """The `bandwidth` parameter as it is now."""

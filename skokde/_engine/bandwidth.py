@@ -40,6 +40,11 @@ class Kernel(NamedTuple):
     scale: float | None = None
 
 
+def is_predictive(bandwidth: str | float | np.ndarray) -> bool:
+    """Whether what is scored is found by prediction, not by one scale."""
+    return isinstance(bandwidth, str) and bandwidth == "predictive"
+
+
 def normal_reference(d: int, count: float) -> float:
     """Scale of the best bandwidth for a Gaussian (Silverman), as in the paper's Eq. 6."""
     return float((4.0 / ((d + 2) * count)) ** (1.0 / (d + 4)))
@@ -88,7 +93,7 @@ def bandwidth_scale(mixture: Mixture, whitening: Whitening, bandwidth: str | flo
     d, count = mixture.n_features, whitening.count
     if bandwidth in ("okde", "plugin"):
         return optimal_scale(mixture, whitening, printed=bandwidth == "okde")
-    if bandwidth == "predictive":
+    if is_predictive(bandwidth):
         return COMPRESSION_SCALE * normal_reference(d, count)
     if bandwidth == "silverman":
         return normal_reference(d, count)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from skokde._engine._append import append_rows
-from skokde._engine.bandwidth import kernel_coordinates
+from skokde._engine.bandwidth import is_predictive, kernel_coordinates
 from skokde._engine.compression import compress
 from skokde._engine.covariance import Structure
 from skokde._engine.mixture import Mixture
@@ -65,7 +65,7 @@ def next_limit(mixture: Mixture, settings: Settings) -> int:
 def compact(state: State, settings: Settings) -> State:
     """Revitalize and compress a model, under its own bandwidth."""
     evidence = state.evidence
-    if isinstance(settings.bandwidth, str) and settings.bandwidth == "predictive":
+    if is_predictive(settings.bandwidth):
         evidence = foretell(
             state.mixture, state.n_foretold, evidence, settings.structure, settings.prior
         )

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from skokde._engine.bandwidth import frame_under_prior, kernel_coordinates
+from skokde._engine.bandwidth import (
+    Kernel,
+    frame_under_prior,
+    is_predictive,
+    kernel_coordinates,
+)
 from skokde._engine.covariance import Structure
 from skokde._engine.kde import KDE
 from skokde._engine.learn import State
@@ -16,6 +21,7 @@ def kde_of(
     structure: Structure,
     bandwidth: str | float | np.ndarray,
     prior: np.ndarray | None = None,
+    kernel: Kernel | None = None,
 ) -> KDE | PredictiveKDE:
     """The density estimate of a model that is not empty.
 
@@ -27,10 +33,13 @@ def kde_of(
     prior : (d, d) or (d,) array, default=None
         For the covariance that shapes the kernels, see `with_prior`. An array `bandwidth` has its
         shape already.
+    kernel : Kernel, default=None
+        The kernel coordinates of a bandwidth that is not predictive, where they are known.
     """
-    if isinstance(bandwidth, str) and bandwidth == "predictive":
+    if is_predictive(bandwidth):
         return predictive_kde(state.mixture, state.n_foretold, state.evidence, structure, prior)
-    kernel = kernel_coordinates(state.mixture, structure, bandwidth)
+    if kernel is None:
+        kernel = kernel_coordinates(state.mixture, structure, bandwidth)
     if prior is None or isinstance(bandwidth, np.ndarray):
         return KDE.of(state.mixture, kernel.frame)
     return KDE.of(state.mixture, frame_under_prior(state.mixture, kernel, prior))
