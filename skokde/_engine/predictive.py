@@ -28,8 +28,10 @@ GAUSSIAN_SCALES = (1.0, 4.0, 16.0)
 
 # Equal weights are worth this number of samples before any is predicted.
 PRIOR_EVIDENCE = 1.0
-# Evidence is worth at most this share of the samples: what is best changes as they get more.
+# Evidence is worth at most this share of the samples, since what is best changes as they get more,
+# and at most this number of them, that a sudden change in the data is overcome.
 MEMORY = 0.25
+LONGEST_MEMORY = 128.0
 # Before the first compression each part of the samples is predicted from the others.
 N_FOLDS = 4
 EM_STEPS = 10
@@ -200,8 +202,10 @@ def foretell(
             counts.append(part_counts)
     if logs:
         evidence = weigh(evidence, np.concatenate(logs), np.concatenate(counts))
-    most = PRIOR_EVIDENCE + MEMORY * mixture.counts.sum()
-    return evidence * min(1.0, most / evidence.sum())
+    prior_evidence = no_evidence()
+    learned = evidence - prior_evidence
+    most = min(MEMORY * mixture.counts.sum(), LONGEST_MEMORY)
+    return prior_evidence + learned * min(1.0, most / max(learned.sum(), most))
 
 
 def predictive_kde(
