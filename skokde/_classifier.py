@@ -236,7 +236,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
                     )
             elif first:
                 self._set_classes(unique_labels(y), declared=False)
-            elif not self._classes_declared:
+            elif not (self._classes_declared or np.isin(y, self.classes_).all()):
                 self._set_classes(unique_labels(self.classes_, y), declared=False)
             self._learn(X, y, weights)
         return self

@@ -22,7 +22,7 @@ from evaluation.prequential import last_class, prequential
 from evaluation.protocol import SCORERS, StreamSplit
 from skokde import OnlineKDEClassifier
 
-THRESHOLDS = (0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.3, 0.5)
+THRESHOLDS = (0.01, 0.02, 0.03, 0.05, 0.08, 0.1, 0.2, 0.3, 0.5)
 THRESHOLD_SETS = ("iris", "pima", "red", "segment")
 COVARIANCES = ("full", "diag")
 FORGETTING = (1.0, 0.9999, 0.999, 0.998, 0.995, 0.99, 0.98, 0.95, 0.9)

@@ -85,3 +85,11 @@ class KDE(NamedTuple):
         return self.frame.log_det + log_density(
             points, log_weights, components.means, factors.inv_roots, factors.log_dets
         )
+
+    def components_back(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Weights, means and covariances of the Gaussians, in data units."""
+        weights, means, compounds = self.components
+        identity = self.frame.identity_back()
+        covariances = np.tile(identity, (len(weights), *(1,) * identity.ndim))
+        covariances[: len(compounds)] += self.frame.covariances_back(compounds)
+        return weights, self.frame.center + self.frame.vectors_back(means), covariances

@@ -32,6 +32,7 @@ PRIOR_EVIDENCE = 1.0
 # and at most this number of them, that a sudden change in the data is overcome.
 MEMORY = 0.25
 LONGEST_MEMORY = 128.0
+LEAST_SHARE = 1e-9
 # Before the first compression each part of the samples is predicted from the others.
 N_FOLDS = 4
 EM_STEPS = 10
@@ -42,17 +43,11 @@ class PredictiveKDE(NamedTuple):
 
     Attributes
     ----------
-    mixture : Mixture
-        The sample model.
-    shrinkages : (len(KERNEL_SCALES),) array
-        The factors a.
     kdes : list of n_widths KDEs
     evidence : (n_widths,) array
         Their weights, times any number.
     """
 
-    mixture: Mixture
-    shrinkages: np.ndarray
     kdes: list[KDE]
     evidence: np.ndarray
 
@@ -68,9 +63,8 @@ class PredictiveKDE(NamedTuple):
         d = mixture.n_features
         frame, _, count = whiten(mixture, structure, prior)
         widths = np.array(KERNEL_SCALES) * normal_reference(d, count)
-        shrinkages = shrinkage(widths)
         kdes = []
-        for width, factor in zip(widths, shrinkages, strict=True):
+        for width, factor in zip(widths, shrinkage(widths), strict=True):
             components = components_in(frame.divided(width), *mixture[:3])
             # Seen from the mean, shrinking the estimate is the same as spreading the points.
             kdes.append(KDE(frame.divided(factor * width), components, factorize(components)))
@@ -78,7 +72,7 @@ class PredictiveKDE(NamedTuple):
         gaussian = Components(np.ones(1), np.zeros((1, d)), nothing)
         factors = factorize(gaussian)
         kdes += [KDE(frame.divided(scale), gaussian, factors) for scale in GAUSSIAN_SCALES]
-        return cls(mixture, shrinkages, kdes, evidence)
+        return cls(kdes, evidence)
 
     @property
     def weights(self) -> np.ndarray:
@@ -99,16 +93,11 @@ class PredictiveKDE(NamedTuple):
 
     def components(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Weights, means and covariances of all Gaussians, in data units."""
-        center = self.kdes[0].frame.center
-        share = self.mixture.counts / self.mixture.counts.sum()
-        offsets, covariances = self.mixture.means - center, self.mixture.all_covariances()
         parts = [
-            (w * share, center + a * offsets, a * a * covariances + kde.frame.identity_back())
-            for w, a, kde in zip(self.weights, self.shrinkages, self.kdes, strict=False)
-        ]
-        parts += [
-            (w[None], center[None], kde.frame.identity_back()[None])
-            for w, kde in list(zip(self.weights, self.kdes, strict=True))[len(KERNEL_SCALES) :]
+            (weight * shares, means, covariances)
+            for weight, (shares, means, covariances) in zip(
+                self.weights, (kde.components_back() for kde in self.kdes), strict=True
+            )
         ]
         weights, means, covariances = (
             np.concatenate(arrays) for arrays in zip(*parts, strict=True)
@@ -195,8 +184,9 @@ def foretell(
     logs, counts = [], []
     for part in parts:
         rest, part_counts, means = without(mixture, part)
-        # Nothing can be told from one sample.
-        if len(means) and rest.n_components > 1:
+        # Nothing can be told from one sample, nor from samples that are as good as forgotten.
+        remembered = rest.counts.sum() > LEAST_SHARE * mixture.counts.sum()
+        if len(means) and remembered and (rest.n_components > 1 or rest.n_compounds):
             kde = PredictiveKDE.of(rest, evidence, structure, prior)
             logs.append(kde.log_densities(means))
             counts.append(part_counts)

@@ -61,6 +61,15 @@ class Frame(NamedTuple):
         """Differences of points, from these coordinates to the data's."""
         return self.structure.map_vectors(vectors, self.inverse) * self.spread
 
+    def covariances_back(self, covariances: np.ndarray) -> np.ndarray:
+        """Flattened covariances, from these coordinates to the data's."""
+        shape = self.structure.shape(len(self.center))
+        ones = np.ones_like(self.spread)
+        covariances = covariances.reshape(len(covariances), *shape)
+        return self.structure.rescale(
+            self.structure.map_covariances(covariances, self.inverse, ones), self.spread
+        )
+
     def identity_back(self) -> np.ndarray:
         """The covariance in the data's coordinates that is the identity in these."""
         return self.structure.rescale(self.structure.square(self.inverse), self.spread)
