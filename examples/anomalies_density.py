@@ -8,7 +8,7 @@ With a forgetting factor below one the density is that of the last points, not o
 that a place where the clusters have been long ago is not taken for normal.
 
 Merged components are merged again and again, and the errors add up: where data drift, a
-`compression_threshold` below the default 0.1 keeps the density sharp.
+`compression_threshold` below the default 0.08 keeps the density sharp.
 """
 
 import argparse

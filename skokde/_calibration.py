@@ -174,14 +174,14 @@ class Calibration(NamedTuple):
         if window is not None:
             new[0] |= not len(window.rows)
             starts = np.flatnonzero(new[:n])
-            head = int(starts[0]) if len(starts) else n
+            # One by one, so that the sums do not depend on the blocks.
+            run = np.append(0, np.cumsum(new[:n]))
+            sums = np.bincount(run, np.append(window.counts[-1:].sum(), weights[:n]))
             counts = window.counts.copy()
-            counts[-1:] += weights[:head].sum()
+            counts[-1:] = sums[0]
             window = window._replace(counts=counts)
             if len(starts):
-                window = window.with_rows(
-                    X[starts], codes[starts], np.add.reduceat(weights[:n], starts)
-                )
+                window = window.with_rows(X[starts], codes[starts], sums[1:])
             calibration = calibration._replace(window=window)
         return calibration, n
 

@@ -148,17 +148,24 @@ def test_two_samples_of_two_classes():
 
 def test_one_class_is_enough():
     X, _ = blobs()
-    classifier = OnlineKDEClassifier().fit(X, np.zeros(len(X)))
-    assert not classifier.predict(X).any()
-    expected = OnlineKDEDensity().fit(X).score_samples(X)
-    np.testing.assert_allclose(classifier.score_samples(X), expected, rtol=1e-12)
+    for bandwidth in ("predictive", "plugin"):
+        classifier = OnlineKDEClassifier(bandwidth=bandwidth).fit(X, np.zeros(len(X)))
+        assert not classifier.predict(X).any()
+        np.testing.assert_array_equal(classifier.predict_proba(X), 1.0)
+        expected = OnlineKDEDensity(bandwidth=bandwidth).fit(X).score_samples(X)
+        # Evidence for the widths is taken under a prior that is as old as the last checkpoint.
+        atol = 0.01 if bandwidth == "predictive" else 1e-10
+        np.testing.assert_allclose(classifier.score_samples(X), expected, rtol=0, atol=atol)
 
 
 def test_of_equally_probable_classes_the_first():
     X = np.random.default_rng(0).normal(size=(40, 2))
-    classifier = OnlineKDEClassifier().fit(np.repeat(X, 2, axis=0), ["z", "a"] * 40)
+    classifier = OnlineKDEClassifier(calibrate=False).fit(np.repeat(X, 2, axis=0), ["z", "a"] * 40)
     assert set(classifier.predict(X)) == {"a"}
     np.testing.assert_allclose(classifier.predict_proba(X), 0.5)
+    # A calibration that has seen one of them more often may tell them apart, but hardly.
+    classifier.set_params(calibrate=True)
+    np.testing.assert_allclose(classifier.predict_proba(X), 0.5, atol=0.02)
 
 
 def test_before_fitting():
@@ -218,7 +225,7 @@ def test_a_class_ages_with_its_own_rows_only(assert_same_model, state_of):
 @both_structures
 def test_joint_is_prior_times_density(iris, covariance_type):
     X, y = iris
-    classifier = OnlineKDEClassifier(covariance_type=covariance_type).fit(X, y)
+    classifier = OnlineKDEClassifier(covariance_type=covariance_type, calibrate=False).fit(X, y)
     joint = classifier.predict_joint_log_proba(X)
     assert joint.shape == (150, 3)
     # Under a given H the densities are those of the estimators.
@@ -233,6 +240,13 @@ def test_joint_is_prior_times_density(iris, covariance_type):
     mixture = logsumexp(joint, axis=1)
     np.testing.assert_allclose(classifier.score_samples(X), mixture, rtol=1e-12)
     assert classifier.score(X, y) == np.mean(classifier.classes_[np.argmax(joint, axis=1)] == y)
+    # The densities, and what is made of them alone, are not calibrated.
+    classifier.set_params(calibrate=True)
+    np.testing.assert_array_equal(classifier.predict_joint_log_proba(X), joint)
+    np.testing.assert_allclose(classifier.score_samples(X), mixture, rtol=1e-12)
+    best = classifier.classes_[classifier.predict_proba(X).argmax(axis=1)]
+    np.testing.assert_array_equal(classifier.predict(X), best)
+    assert classifier.score(X, y) == np.mean(best == y)
 
 
 # --------------------------------------------------------------- spread that a class does not have
@@ -318,18 +332,23 @@ def test_feature_constant_in_all_classes(covariance_type):
     assert classifier.score(X, y) > 0.95
 
 
-def test_spread_that_classes_share_follows_the_stream():
-    # It is looked up when scoring, so it does not depend on the order of the classes.
+@pytest.mark.parametrize("bandwidth", ["plugin", "predictive"])
+def test_spread_that_classes_share_follows_the_stream(bandwidth):
     X, y = blobs()
     X[y == 0] = [8.0, 0.0]
     order = np.argsort(y, kind="stable")
-    forwards = OnlineKDEClassifier().partial_fit(X[order], y[order])
-    backwards = OnlineKDEClassifier()
+    forwards = OnlineKDEClassifier(bandwidth=bandwidth).partial_fit(X[order], y[order])
+    backwards = OnlineKDEClassifier(bandwidth=bandwidth)
     for row in order[::-1]:
         backwards.partial_fit(X[[row]], y[[row]])
         assert np.isfinite(backwards.predict_proba(X)).all()
     first, second = (c.predict_joint_log_proba(X)[:, 0] for c in (forwards, backwards))
-    np.testing.assert_allclose(first, second, rtol=1e-9)
+    if bandwidth == "plugin":
+        # It is looked up when scoring, so it does not depend on the order of the classes.
+        np.testing.assert_allclose(first, second, rtol=1e-9)
+    else:  # it is that of the last checkpoint, a tenth of the stream ago at most
+        np.testing.assert_allclose(first, second, atol=1.0)
+        assert np.abs(first - second).max() > 1e-3
 
 
 @both_structures
@@ -461,10 +480,16 @@ def test_all_the_prior_on_classes_not_seen():
 def test_priors_change_what_is_predicted():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(400, 1)), rng.integers(0, 2, size=400)
-    shares = [
-        np.mean(OnlineKDEClassifier(priors=[1.0 - p, p]).fit(X, y).predict(X))
-        for p in (0.01, 0.5, 0.99)
-    ]
+
+    def share(p, X, **parameters):
+        classifier = OnlineKDEClassifier(priors=[1.0 - p, p], **parameters).fit(X, y)
+        return np.mean(classifier.predict(X))
+
+    shares = [share(p, X, bandwidth="plugin", calibrate=False) for p in (0.01, 0.5, 0.99)]
+    assert shares[0] < 0.05 < 0.2 < shares[1] < 0.8 < 0.95 < shares[2]
+    # Calibrated ones leave noise alone, so that the features must tell something.
+    assert [share(p, X) for p in (0.01, 0.99)] == [0.0, 1.0]
+    shares = [share(p, X + y[:, None]) for p in (0.01, 0.5, 0.99)]
     assert shares[0] < 0.05 < 0.2 < shares[1] < 0.8 < 0.95 < shares[2]
 
 

@@ -10,6 +10,8 @@ import pandas as pd
 import pytest
 from numpy.testing import assert_allclose
 from scipy import stats
+from sklearn.base import clone
+from sklearn.calibration import calibration_curve
 from sklearn.datasets import load_iris
 from sklearn.metrics import log_loss as sklearn_log_loss
 from sklearn.mixture import GaussianMixture
@@ -25,7 +27,17 @@ from evaluation.command import cells_of, main, parse
 from evaluation.datasets import SETS, Dataset, load_dataset
 from evaluation.models import MODELS
 from evaluation.prequential import last_class, prequential
-from evaluation.protocol import LOG_FLOOR, SCORERS, StreamSplit, log_loss, nll
+from evaluation.protocol import (
+    LOG_FLOOR,
+    N_BINS,
+    SCORERS,
+    StreamSplit,
+    brier,
+    calibration_error,
+    log_loss,
+    nll,
+    reliability,
+)
 from evaluation.report import BEGIN, END, Peers, Results, against_xokde, all_models, write_readme
 from evaluation.runner import run
 from evaluation.store import Store
@@ -69,7 +81,8 @@ def test_fewer_rows_are_the_first_of_the_stream_before_the_same_test():
 def test_components_are_those_of_each_class():
     cell = evaluate(MODELS["skokde full okde"], X, y, 0, None)
     train, _ = StreamSplit().of_seed(150, 0)
-    model = OnlineKDEClassifier(bandwidth="okde").fit(X[train], y[train])
+    model = OnlineKDEClassifier(bandwidth="okde", compression_threshold=0.1)
+    model.fit(X[train], y[train])
     sizes = [density.n_components_ for density in model.estimators_]
     assert (cell["k_mean"], cell["k_max"]) == (np.mean(sizes), max(sizes))
     assert evaluate(MODELS["GaussianMixture"], X, y, 0, None)["k_mean"] < 3
@@ -100,6 +113,68 @@ def test_log_loss_is_that_of_scikit_learn_and_unseen_classes_count():
     assert log_loss(model, X, y) == sklearn_log_loss(y, model.predict_proba(X))
     fewer = GaussianNB().fit(X[y < 2], y[y < 2])
     assert log_loss(fewer, X[y == 2], y[y == 2]) > 30
+
+
+def test_brier_score_is_the_squared_distance_and_unseen_classes_count():
+    model = GaussianNB().fit(X[::2], y[::2])
+    squares = (model.predict_proba(X) - np.eye(3)[y]) ** 2
+    assert_allclose(brier(model, X, y), squares.sum(axis=1).mean(), rtol=1e-12)
+    fewer = GaussianNB().fit(X[y < 2], y[y < 2])
+    squares = (fewer.predict_proba(X[y == 2]) ** 2).sum(axis=1)
+    assert_allclose(brier(fewer, X[y == 2], y[y == 2]), 1.0 + squares.mean(), rtol=1e-12)
+
+
+def test_calibration_curve_is_that_of_scikit_learn():
+    model = GaussianNB().fit(X[::2, :2], y[::2])
+    curve = reliability(model, X[:, :2], y)
+    rows, said, right = curve.T
+    proba = model.predict_proba(X[:, :2])
+    expected = calibration_curve(
+        model.predict(X[:, :2]) == y, proba.max(axis=1), n_bins=N_BINS, strategy="uniform"
+    )
+    some = rows > 0.0
+    assert rows.sum() == 150
+    assert 3 < some.sum() < N_BINS
+    assert_allclose(right[some] / rows[some], expected[0], rtol=1e-12)
+    assert_allclose(said[some] / rows[some], expected[1], rtol=1e-12)
+    # By hand: 0.8 is said of rows of which half are right, and 1.0 of one that is.
+    by_hand = np.zeros((N_BINS, 3))
+    by_hand[8], by_hand[9] = [2.0, 1.6, 1.0], [1.0, 1.0, 1.0]
+    assert_allclose(calibration_error(by_hand), 20.0)
+
+
+def test_a_cell_has_the_figures_of_its_probabilities():
+    train, test = StreamSplit().of_seed(150, 0)
+    cell = evaluate(MODELS["skokde"], X, y, 0, None)
+    model = OnlineKDEClassifier().fit(X[train], y[train])
+    assert cell["brier"] == brier(model, X[test], y[test])
+    curve = reliability(model, X[test], y[test])
+    assert cell["curve"] == curve.tolist()
+    assert cell["calibration"] == calibration_error(curve)
+    without = evaluate(MODELS["SVC"], X, y, 0, None)
+    assert without["brier"] is without["calibration"] is without["curve"] is None
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "diag"])
+@pytest.mark.parametrize("bandwidth", ["okde", "plugin"])
+def test_models_of_the_paper_and_the_defaults(covariance_type, bandwidth):
+    parameters = MODELS[f"skokde {covariance_type} {bandwidth}"].estimator.get_params()
+    assert parameters == OnlineKDEClassifier().get_params() | {
+        "covariance_type": covariance_type,
+        "bandwidth": bandwidth,
+        "compression_threshold": 0.1,
+        "calibrate": False,
+    }
+    assert MODELS["skokde"].estimator.get_params() == OnlineKDEClassifier().get_params()
+    diag = OnlineKDEClassifier(covariance_type="diag").get_params()
+    assert MODELS["skokde diag"].estimator.get_params() == diag
+
+
+def test_calibrated_svc_counts_its_vectors():
+    cell = evaluate(MODELS["SVC calibrated"], X, y, 0, None)
+    plain = evaluate(MODELS["SVC"], X, y, 0, None)
+    assert cell["k_mean"] == plain["k_mean"] > 3
+    assert cell["log_loss"] < 0.5
 
 
 def test_bic_chooses_the_number_of_components():
@@ -225,7 +300,8 @@ def test_a_run_stores_cells_records_failures_and_does_nothing_twice(tmp_path, mo
         "evaluation.runner.run_apart",
         lambda function, *arguments, **options: started.append(arguments) or (OK, {}),
     )
-    twin = Cell("iris", "skokde full plugin", 0)
+    monkeypatch.setitem(MODELS, "twin", MODELS["skokde"])
+    twin = Cell("iris", "twin", 0)
     run([*cells, twin], data, Store(path), limit=60, n_jobs=1)
     assert [arguments[0] for arguments in started if arguments] == cells[3:]
     assert Store(path).records[twin]["acc"] == direct["acc"]
@@ -325,7 +401,7 @@ def results(tmp_path):
     xokde = pd.DataFrame(
         {"dataset": "iris", "covariance": "full", "seed": [0, 2, 7], "acc": [88.0, 91.0, 10.0]}
     )
-    return Results(store, Peers(paper, xokde, pd.DataFrame()), ["iris"], tests=True)
+    return Results(store, Peers(paper, xokde, pd.DataFrame(), pd.DataFrame()), ["iris"], tests=True)
 
 
 def test_differences_to_a_peer_are_paired_over_the_seeds_that_both_have(results):
@@ -472,7 +548,9 @@ def test_threshold_curve_is_that_of_the_cells(monkeypatch):
     frame = curves.threshold_curve(IRIS, n_splits=2, n_jobs=1)
     assert frame.D_th.tolist() == [0.1, 0.5, 0.1, 0.5]
     row = frame[(frame.covariance == "diag") & (frame.D_th == 0.1)].iloc[0]
-    cells = [evaluate(MODELS["skokde diag plugin"], X, y, seed, None) for seed in range(2)]
+    model = MODELS["skokde diag"]
+    model = model._replace(estimator=clone(model.estimator).set_params(compression_threshold=0.1))
+    cells = [evaluate(model, X, y, seed, None) for seed in range(2)]
     for column, figure in (
         ("accuracy", "acc"),
         ("nll", "nll"),

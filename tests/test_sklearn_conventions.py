@@ -153,13 +153,13 @@ def test_get_and_set_params(Estimator):
     estimator = Estimator()
     defaults = {
         "covariance_type": "full",
-        "compression_threshold": 0.1,
-        "bandwidth": "plugin",
+        "compression_threshold": 0.08,
+        "bandwidth": "predictive",
         "forgetting_factor": 1.0,
         "max_components": None,
     }
     if Estimator is OnlineKDEClassifier:
-        defaults |= {"priors": None, "n_jobs": None}
+        defaults |= {"calibrate": True, "priors": None, "n_jobs": None}
     assert estimator.get_params() == defaults
     assert estimator.set_params(bandwidth=0.5, max_components=7) is estimator
     assert estimator.get_params() == defaults | {"bandwidth": 0.5, "max_components": 7}
@@ -251,7 +251,8 @@ class _PlainUnpickler(pickle.Unpickler):
     allowed = re.compile(
         r"numpy\.(ndarray|dtype)|numpy\._core\.(multiarray\._reconstruct|numeric\._frombuffer)"
         r"|skokde\._density\.OnlineKDEDensity|skokde\._classifier\.OnlineKDEClassifier"
-        r"|skokde\._engine\.mixture\.Mixture"
+        r"|skokde\._engine\.(mixture\.Mixture|learn\.State|pooling\.Pool)"
+        r"|skokde\._calibration\.(Calibration|Window)"
     )
 
     def find_class(self, module, name):

@@ -24,6 +24,7 @@ both_structures = pytest.mark.parametrize("covariance_type", ["full", "diag"])
 forgetting = pytest.mark.parametrize("forgetting_factor", [1.0, 0.97, 0.5])
 
 BANDWIDTHS = {
+    "predictive": lambda d: "predictive",
     "plugin": lambda d: "plugin",
     "okde": lambda d: "okde",
     "silverman": lambda d: "silverman",
@@ -234,7 +235,7 @@ def test_a_changed_stream_changes_the_model(long_stream, state_of):
     assert state_of(OnlineKDEDensity().fit(X)) != first
 
 
-@pytest.mark.parametrize("rule", ["okde", "plugin", "scott", 2.0])
+@pytest.mark.parametrize("rule", ["predictive", "okde", "plugin", "scott", 2.0])
 def test_bandwidth_set_in_mid_stream(long_stream, assert_same_model, rule):
     # Whatever comes after set_params is learned as by an estimator that had it at that point.
     X = long_stream["X"][:200]
@@ -278,7 +279,7 @@ def test_fit_can_change_the_covariance_type(assert_same_model):
 
 @settings(max_examples=12)
 @given(stream=streams(weights=["whole"]))
-@pytest.mark.parametrize("bandwidth", ["plugin", "silverman"])
+@pytest.mark.parametrize("bandwidth", ["predictive", "plugin", "silverman"])
 @both_structures
 def test_whole_weights_equal_repetition(assert_same_model, covariance_type, bandwidth, stream):
     X, y, weights = stream["X"], stream["y"], stream["sample_weight"]

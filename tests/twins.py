@@ -12,8 +12,7 @@ from scipy.special import logsumexp
 from scipy.stats import multivariate_normal
 
 from skokde._engine.covariance import STRUCTURES
-from skokde._engine.learn import INITIAL_LIMIT, Settings, learn
-from skokde._engine.mixture import Mixture
+from skokde._engine.learn import Settings, State, learn
 
 # ---------------------------------------------------------------------------- representations
 
@@ -115,8 +114,8 @@ def learned_mixture(X, covariance_type, *, threshold=0.1, bandwidth="plugin", fo
     """The sample model of a stream, with whatever compressions fell due."""
     structure = STRUCTURES[covariance_type]
     settings = Settings(structure, bandwidth, threshold, forgetting, None)
-    empty = Mixture.empty(X.shape[1], structure)
-    return learn(empty, INITIAL_LIMIT, np.ascontiguousarray(X), np.ones(len(X)), settings)[0]
+    empty = State.empty(X.shape[1], structure)
+    return learn(empty, np.ascontiguousarray(X), np.ones(len(X)), settings).mixture
 
 
 # -------------------------------------------------------------------------------------- twins
@@ -365,6 +364,34 @@ def grid(low, high, step):
     ]
     cell = np.prod([axis[1] - axis[0] for axis in axes])
     return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(axes)), cell
+
+
+def stretched_grid(weights, means, covariances, reach=6.5):
+    """Points over a mixture and the volumes of their cells, which grow with the distance.
+
+    The trapezoidal rule in u, where each coordinate is a multiple of sinh u: so that there are not
+    too many points where some components are a hundred times wider than others. Components of no
+    weight to speak of need not be resolved.
+    """
+    covariances = full_covariances(covariances)
+    center = weights @ means
+    total = moments(weights, means, covariances)[2]
+    scale = np.sqrt(np.diag(total))
+    low, high = [], []
+    finest = np.inf
+    for mean, covariance in zip(means, covariances, strict=True):
+        deviations = np.sqrt(np.diag(covariance)) / scale
+        offset = (mean - center) / scale
+        low.append(offset - reach * deviations)
+        high.append(offset + reach * deviations)
+        # A step of one standard deviation, where a component is at its widest.
+        finest = min(
+            finest,
+            np.sqrt(np.linalg.eigvalsh(covariance / np.outer(scale, scale))[0])
+            / np.hypot(1.0, np.abs(offset).max() + 2.0 * deviations.max()),
+        )
+    u, cell = grid(np.arcsinh(np.min(low, axis=0)), np.arcsinh(np.max(high, axis=0)), finest)
+    return center + scale * np.sinh(u), cell * np.prod(scale * np.cosh(u), axis=1)
 
 
 def grid_over(mixtures, step, reach=8.0):

@@ -194,7 +194,7 @@ def main(description: str) -> None:
         write(
             "threshold",
             "The compression threshold",
-            f'Means over {options.shuffles} shuffles, `bandwidth="plugin"`; training time (wall '
+            f"Means over {options.shuffles} shuffles, the defaults otherwise; training time (wall "
             "clock) as a ratio to that at D_th = 0.1.",
             frame,
             draw_thresholds(frame),

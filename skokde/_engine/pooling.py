@@ -178,4 +178,4 @@ def learn_pool(
     curvature[:2, 2:] = np.einsum("nc,mnc->mc", mass, deviations)
     curvature[2:, :2] = curvature[:2, 2:].T
     curvature[2:, 2:] = np.diag(mass.sum(axis=0)) - mass.T @ p
-    return Pool(weights, old + curvature, share * total)
+    return Pool(weights, old + curvature, float(share * total))

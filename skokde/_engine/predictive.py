@@ -87,9 +87,11 @@ class PredictiveKDE(NamedTuple):
         return np.logaddexp.reduce(self.log_densities(X) + np.log(self.weights), axis=1)
 
     def bandwidth(self) -> np.ndarray:
-        """Average covariance of the kernels, in data units."""
-        covariances = [kde.frame.identity_back() for kde in self.kdes]
-        return np.tensordot(self.weights, covariances, axes=1)
+        """Average covariance of the kernels, in data units; single Gaussians have none."""
+        kernels = slice(len(KERNEL_SCALES))
+        covariances = [kde.frame.identity_back() for kde in self.kdes[kernels]]
+        weights = self.weights[kernels] / self.weights[kernels].sum()
+        return np.tensordot(weights, covariances, axes=1)
 
     def components(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Weights, means and covariances of all Gaussians, in data units."""

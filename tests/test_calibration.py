@@ -1,0 +1,555 @@
+"""Probabilities calibrated on the stream: rows are predicted before they are learned."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+from scipy.special import log_softmax
+from sklearn.metrics import log_loss
+
+import skokde._density
+import twins
+from skokde import OnlineKDEClassifier, OnlineKDEDensity
+from skokde._calibration import (
+    FIRST_CHECKPOINT,
+    LONGEST_WINDOW,
+    SHARE_BETWEEN,
+    Calibration,
+    Window,
+    between,
+)
+from skokde._engine.covariance import STRUCTURES
+from skokde._engine.learn import State
+from skokde._engine.pooling import Discriminant, Pool, learn_pool
+from skokde._engine.scored import kde_of
+
+both_structures = pytest.mark.parametrize("covariance_type", ["full", "diag"])
+
+
+def stream(n=400, d=2, n_classes=3, *, seed=0, apart=2.0):
+    """Rows of overlapping classes, in random order."""
+    rng = np.random.default_rng([seed, d, n_classes])
+    y = rng.integers(n_classes, size=n)
+    y[:n_classes] = np.arange(n_classes)
+    centers = apart * rng.normal(size=(n_classes, d))
+    return centers[y] + rng.normal(size=(n, d)), y
+
+
+def learned(X, y, size=None, *, classes=None, weights=None, **parameters):
+    """In blocks of `size` rows."""
+    classifier = OnlineKDEClassifier(**parameters)
+    for start in range(0, len(X), size or len(X)):
+        block = slice(start, start + (size or len(X)))
+        classifier.partial_fit(
+            X[block],
+            y[block],
+            classes=classes,
+            sample_weight=None if weights is None else weights[block],
+        )
+    return classifier
+
+
+# --------------------------------------------------------------------- checkpoints and windows
+
+
+def schedule(n, n_classes):
+    """Windows as the documentation has them: (first row, end), the last one cut at n or not."""
+    windows, start = [], FIRST_CHECKPOINT * n_classes
+    while start < n:
+        step = max(1, int(SHARE_BETWEEN * start))
+        windows.append((start, start + min(step, LONGEST_WINDOW)))
+        start += step
+    return windows
+
+
+def test_between_checkpoints():
+    assert [between(n) for n in (1, 9, 10, 19, 60, 1000)] == [1, 1, 1, 1, 6, 100]
+
+
+@pytest.mark.parametrize("n_classes", [1, 2, 4])
+def test_windows_are_where_they_are_due(n_classes):
+    n = 330
+    X, y = stream(n, n_classes=n_classes)
+    classifier, held, starts, states = OnlineKDEClassifier(), [], [], {}
+    for i in range(n):
+        states[i] = [e._state for e in classifier.estimators_] if i >= n_classes else None
+        classifier.partial_fit(X[[i]], y[[i]], classes=range(n_classes))
+        calibration = classifier._calibration
+        assert calibration.position == i + 1
+        window = calibration.window
+        if window is not None:
+            held.append(i)
+            starts.append(window.start)
+            np.testing.assert_array_equal(window.rows, X[window.start : i + 1])
+            np.testing.assert_array_equal(window.codes, y[window.start : i + 1])
+            np.testing.assert_array_equal(window.counts, 1.0)
+            # The densities are those before the window, which are not touched since.
+            for state, before in zip(window.states, states[window.start], strict=True):
+                for ours, theirs in zip(state.mixture, before.mixture, strict=True):
+                    np.testing.assert_array_equal(ours, theirs)
+            counts = np.bincount(y[: window.start], minlength=n_classes)
+            np.testing.assert_array_equal(window.class_count, counts)
+    windows = schedule(n, n_classes)
+    assert len(windows) > 10
+    expected = [(i, start) for start, end in windows for i in range(start, min(end, n))]
+    assert list(zip(held, starts, strict=True)) == expected
+
+
+def test_long_windows_leave_gaps():
+    # Only the positions: the densities are of one location each, so that this is quick.
+    n = 12_000
+    X = np.resize([[0.0], [1.0], [2.0], [3.0]], (n, 1))
+    y = np.resize([0, 1], n)
+    classifier = OnlineKDEClassifier(compression_threshold=0.0)
+    rows = []
+    for start in range(0, n, 10):
+        classifier.partial_fit(X[start : start + 10], y[start : start + 10])
+        window = classifier._calibration.window
+        rows.append(0 if window is None else len(window.rows))
+    assert max(rows) == LONGEST_WINDOW
+    windows = schedule(n, 2)
+    expected = [next((i + 1 - a for a, b in windows if a < i + 1 <= b), 0) for i in range(9, n, 10)]
+    assert rows == expected
+    assert rows[-1] == 0 or windows[-1][1] - windows[-1][0] == LONGEST_WINDOW
+
+
+def by_hand(X, y, n_classes, covariance_type):
+    """The calibration, window by window, from densities that were learned on their own."""
+    structure = STRUCTURES[covariance_type]
+    parameters = {"covariance_type": covariance_type, "bandwidth": "plugin"}
+    pool = Pool.bayes(n_classes)
+    for start, end in schedule(len(X), n_classes):
+        if end >= len(X):  # it ends before the row that comes after it
+            break
+        before = slice(None, start)
+        states = [
+            OnlineKDEDensity(**parameters).fit(X[before][y[before] == c])._state
+            for c in range(n_classes)
+        ]
+        shared = twins.shared_covariance(X[before], y[before])
+        shared = np.diag(shared).copy() if covariance_type == "diag" else shared
+        log_density = np.column_stack(
+            [kde_of(s, structure, "plugin", shared).log_density(X[start:end]) for s in states]
+        )
+        q = Discriminant.of([s.mixture for s in states], shared, structure)
+        counts = np.bincount(y[before], minlength=n_classes)
+        pool = learn_pool(
+            pool,
+            np.log(counts / start),
+            log_density,
+            q.log_densities(X[start:end]),
+            y[start:end],
+            np.ones(end - start),
+            float(end),
+        )
+    return pool
+
+
+@both_structures
+def test_pool_is_learned_from_predictions_of_each_window(covariance_type):
+    X, y = stream(150)
+    classifier = OnlineKDEClassifier(covariance_type=covariance_type, bandwidth="plugin").fit(X, y)
+    expected = by_hand(X, y, 3, covariance_type)
+    pool = classifier._calibration.pool
+    assert pool.count > 20.0
+    np.testing.assert_allclose(pool.weights, expected.weights, atol=1e-5)
+    np.testing.assert_allclose(pool.precision, expected.precision, rtol=1e-4, atol=1e-4)
+    assert pool.count == pytest.approx(expected.count)
+
+
+@both_structures
+def test_probabilities_are_those_of_the_pool(covariance_type):
+    X, y = stream()
+    classifier = OnlineKDEClassifier(covariance_type=covariance_type).fit(X, y)
+    new, _ = stream(seed=1)
+    log_prior = np.log(classifier.class_prior_)
+    log_density = classifier.predict_joint_log_proba(new) - log_prior
+    structure = STRUCTURES[covariance_type]
+    mixtures = [e._mixture for e in classifier.estimators_]
+    shared = twins.shared_covariance(X, y)
+    shared = np.diag(shared).copy() if covariance_type == "diag" else shared
+    q = Discriminant.of(mixtures, shared, structure).log_densities(new)
+    t, s, *b = classifier._calibration.pool.weights
+    assert s > 0.0
+    expected = log_softmax(log_prior + b + t * log_density + s * q, axis=1)
+    np.testing.assert_allclose(classifier.predict_log_proba(new), expected, rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(
+        classifier.predict_proba(new), np.exp(expected), rtol=1e-7, atol=1e-9
+    )
+    np.testing.assert_array_equal(classifier.predict(new), expected.argmax(axis=1))
+
+
+def test_before_the_first_window_ends_it_is_bayes_rule():
+    X, y = stream(300)
+    for n in (10, 60, 66):
+        classifier = OnlineKDEClassifier().fit(X[:n], y[:n])
+        assert classifier._calibration.pool.weights.tolist() == [1.0, 0.0, 0.0, 0.0, 0.0]
+        joint = classifier.predict_joint_log_proba(X)
+        np.testing.assert_allclose(
+            classifier.predict_log_proba(X), log_softmax(joint, axis=1), rtol=1e-9, atol=1e-12
+        )
+    assert OnlineKDEClassifier().fit(X[:67], y[:67])._calibration.pool.count > 0.0
+
+
+# ----------------------------------------------------------------- the stream alone makes the model
+
+
+@pytest.mark.parametrize("size", [1, 7, 100])
+@both_structures
+def test_any_block_size(assert_same_model, covariance_type, size):
+    X, y = stream(330)
+    expected = learned(X, y, covariance_type=covariance_type)
+    assert expected._calibration.pool.count > 20.0
+    blocks = learned(X, y, size, covariance_type=covariance_type)
+    assert_same_model(blocks, expected)
+    np.testing.assert_array_equal(blocks.predict_proba(X), expected.predict_proba(X))
+    fitted = OnlineKDEClassifier(covariance_type=covariance_type).fit(X, y)
+    np.testing.assert_array_equal(fitted.predict_proba(X), expected.predict_proba(X))
+
+
+@pytest.mark.parametrize("size", [7, 1000])
+def test_any_block_size_of_a_long_stream(assert_same_model, size):
+    # So long that windows leave gaps.
+    X, y = stream(3200, d=1)
+    assert_same_model(learned(X, y, size), learned(X, y))
+
+
+def test_scoring_in_between_changes_nothing(assert_same_model):
+    X, y = stream(120)
+    classifier = OnlineKDEClassifier()
+    for i in range(120):
+        classifier.partial_fit(X[[i]], y[[i]], classes=[0, 1, 2]).predict_proba(X[:2])
+    assert_same_model(classifier, learned(X, y, classes=[0, 1, 2]))
+
+
+@pytest.mark.parametrize("size", [1, 7, None])
+@both_structures
+def test_whole_weights_equal_repetition(assert_same_model, covariance_type, size):
+    X, y = stream(250)
+    times = np.random.default_rng(0).integers(0, 5, size=250)
+    rows = np.repeat(np.arange(250), times)
+    weighted = learned(
+        X, y, size, weights=times.astype(float), covariance_type=covariance_type, classes=[0, 1, 2]
+    )
+    repeated = learned(X[rows], y[rows], size, covariance_type=covariance_type, classes=[0, 1, 2])
+    assert repeated._calibration.position == np.sum(times > 0)
+    assert repeated._calibration.pool.count > 20.0
+    assert_same_model(weighted, repeated)
+
+
+@pytest.mark.parametrize("size", [1, 3, 10])
+def test_fractions_of_rows_that_repeat(assert_same_model, size):
+    # The sum of their weights in a window must not depend on where the stream is cut.
+    X, y = stream(90)
+    X, y = np.repeat(X, 9, axis=0), np.repeat(y, 9)
+    weights = np.random.default_rng(0).random(len(X))
+    assert_same_model(
+        learned(X, y, size, weights=weights, classes=[0, 1, 2]),
+        learned(X, y, weights=weights, classes=[0, 1, 2]),
+    )
+
+
+def test_equal_rows_of_other_classes_are_rows_of_their_own(assert_same_model):
+    X, y = np.tile([1.0, 2.0], (100, 1)), np.resize([0, 1], 100)
+    rows = learned(X, y, 1, classes=[0, 1])
+    assert rows._calibration.position == 100
+    assert rows._calibration.pool.count > 10.0
+    assert_same_model(rows, learned(X, y, classes=[0, 1]))
+    # Of one class they are one row.
+    again = learned(X[:50], np.zeros(50), 7, classes=[0, 1])
+    assert again._calibration.position == 1
+
+
+@pytest.mark.parametrize("size", [1, 7])
+@both_structures
+def test_undeclared_classes_are_as_declared(assert_same_model, covariance_type, size):
+    X, y = stream(300, n_classes=4)
+    first = np.flatnonzero(y == 1)[:5]
+    y[:150][y[:150] == 0] = 2  # one comes late, and is the first of their order
+    y[:62][y[:62] == 3] = 1  # one comes in the middle of a window
+    assert len(first)
+    parameters = {"covariance_type": covariance_type}
+    declared = learned(X, y, size, classes=range(4), **parameters)
+    undeclared = learned(X, y, size, **parameters)
+    declared._classes_declared = False
+    assert_same_model(declared, undeclared)
+    np.testing.assert_array_equal(declared.predict_proba(X), undeclared.predict_proba(X))
+
+
+@pytest.mark.parametrize("n_jobs", [2, -1])
+def test_threads(assert_same_model, n_jobs):
+    X, y = stream(200)
+    alone, threads = learned(X, y, 50), learned(X, y, 50, n_jobs=n_jobs)
+    assert_same_model(threads, alone)
+    np.testing.assert_array_equal(threads.predict_proba(X), alone.predict_proba(X))
+
+
+@pytest.mark.parametrize("copy_of", [lambda c: pickle.loads(pickle.dumps(c)), copy.deepcopy])
+def test_going_on_from_the_middle_of_a_window(assert_same_model, copy_of):
+    X, y = stream(300)
+    original = learned(X[:64], y[:64])
+    window = original._calibration.window
+    assert (window.start, len(window.rows)) == (60, 4)
+    twin = copy_of(original)
+    assert_same_model(twin, original)
+    for classifier in (original, twin):
+        classifier.partial_fit(X[64:], y[64:])
+    assert_same_model(twin, original)
+    assert_same_model(original, learned(X, y))
+
+
+def test_state_is_plain():
+    X, y = stream(64)
+    classifier = OnlineKDEClassifier().fit(X, y)
+    plain = (type(None), np.ndarray, float, int, bool)
+
+    def check(value):
+        if isinstance(value, (Calibration, Window, Pool, State, tuple, list)):
+            for part in value:
+                check(part)
+        else:
+            assert type(value) in plain or type(value).__module__.startswith("skokde._engine.mix")
+
+    assert classifier._calibration.window is not None
+    check(classifier._calibration)
+    check(learned(*stream(200))._calibration)
+
+
+@pytest.mark.parametrize("n", [30, 62, 66])
+def test_error_leaves_the_calibration_alone(monkeypatch, assert_same_model, n):
+    # Before the first window, within it, and where it ends.
+    X, y = stream(300)
+    classifier = learned(X[:n], y[:n])
+    before, pickled = classifier._calibration, pickle.dumps(classifier)
+    learn, calls = skokde._density.learn, []
+
+    def interrupted(*arguments):
+        calls.append(arguments)
+        if len(calls) == 8:
+            raise KeyboardInterrupt
+        return learn(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(skokde._density, "learn", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            classifier.partial_fit(X[n:], y[n:])
+    assert classifier._calibration is before
+    assert pickle.dumps(classifier) == pickled
+    assert_same_model(classifier.partial_fit(X[n:], y[n:]), learned(X, y))
+
+
+def test_the_caller_may_reuse_the_buffers(assert_same_model):
+    X, y = stream(64)
+    own_X, own_y = X.copy(), y.copy()
+    classifier = learned(own_X, own_y)
+    own_X[...], own_y[...] = 0.0, 0
+    assert_same_model(classifier, learned(X, y))
+
+
+def test_what_is_held_in_a_window_is_little():
+    X, y = stream(4000, d=1)
+    classifier = OnlineKDEClassifier()
+    most = 0
+    for start in range(0, 4000, 50):
+        classifier.partial_fit(X[start : start + 50], y[start : start + 50])
+        window = classifier._calibration.window
+        if window is not None:
+            most = max(most, len(window.rows))
+            for array in (window.rows, window.codes, window.counts):
+                held = array if array.base is None else array.base
+                assert len(held) <= LONGEST_WINDOW
+    assert 200 <= most <= LONGEST_WINDOW
+
+
+# ---------------------------------------------------------------------------------- the parameter
+
+
+@both_structures
+def test_without_calibration_it_is_bayes_rule(covariance_type):
+    X, y = stream()
+    classifier = OnlineKDEClassifier(covariance_type=covariance_type, calibrate=False).fit(X, y)
+    new, _ = stream(seed=1)
+    joint = classifier.predict_joint_log_proba(new)
+    np.testing.assert_allclose(
+        classifier.predict_log_proba(new), log_softmax(joint, axis=1), rtol=1e-10, atol=1e-12
+    )
+    np.testing.assert_array_equal(classifier.predict(new), joint.argmax(axis=1))
+
+
+@pytest.mark.parametrize("bandwidth", ["plugin", "predictive"])
+def test_calibration_can_be_set_later(bandwidth):
+    X, y = stream()
+    plain = OnlineKDEClassifier(calibrate=False, bandwidth=bandwidth).fit(X, y)
+    classifier = OnlineKDEClassifier(bandwidth=bandwidth).fit(X, y)
+    calibrated = classifier.predict_proba(X)
+    assert np.abs(calibrated - plain.predict_proba(X)).max() > 0.01
+    joint = classifier.predict_joint_log_proba(X)
+    classifier.set_params(calibrate=False)
+    np.testing.assert_array_equal(classifier.predict_proba(X), plain.predict_proba(X))
+    np.testing.assert_array_equal(classifier.predict_joint_log_proba(X), joint)
+    classifier.set_params(calibrate=True)
+    np.testing.assert_array_equal(classifier.predict_proba(X), calibrated)
+
+
+def test_densities_do_not_depend_on_the_calibration(assert_same_model):
+    X, y = stream()
+    for bandwidth in ("plugin", "predictive"):
+        with_it, without = (
+            OnlineKDEClassifier(calibrate=calibrate, bandwidth=bandwidth).fit(X, y)
+            for calibrate in (True, False)
+        )
+        for ours, theirs in zip(with_it.estimators_, without.estimators_, strict=True):
+            assert_same_model(ours, theirs)
+        np.testing.assert_array_equal(with_it.score_samples(X[:20]), without.score_samples(X[:20]))
+
+
+@pytest.mark.parametrize("value", [None, 1, "yes", 0.5])
+def test_calibrate_is_true_or_false(value):
+    X, y = stream(30)
+    classifier = OnlineKDEClassifier(calibrate=value)
+    with pytest.raises(TypeError, match="calibrate must be True or False"):
+        classifier.fit(X, y)
+    assert vars(classifier) == vars(OnlineKDEClassifier(calibrate=value))
+    OnlineKDEClassifier(calibrate=np.bool_(True)).fit(X, y)
+
+
+# ----------------------------------------------------------------------------------------- priors
+
+
+@both_structures
+def test_given_priors_shift_the_probabilities_by_their_ratio(covariance_type):
+    X, y = stream()
+    given = np.array([0.7, 0.2, 0.1])
+    counted = OnlineKDEClassifier(covariance_type=covariance_type).fit(X, y)
+    new, _ = stream(seed=1)
+    expected = counted.predict_log_proba(new) + np.log(given / counted.class_prior_)
+    counted.set_params(priors=given)
+    np.testing.assert_allclose(
+        counted.predict_log_proba(new), log_softmax(expected, axis=1), rtol=1e-9, atol=1e-11
+    )
+    # They do not enter what is learned.
+    other = OnlineKDEClassifier(covariance_type=covariance_type, priors=given).fit(X, y)
+    np.testing.assert_array_equal(other.predict_proba(new), counted.predict_proba(new))
+
+
+def test_a_class_without_prior_has_no_probability():
+    X, y = stream()
+    classifier = OnlineKDEClassifier(priors=[0.5, 0.0, 0.5]).fit(X, y)
+    assert classifier._calibration.pool.count > 20.0
+    assert np.isneginf(classifier.predict_log_proba(X)[:, 1]).all()
+    np.testing.assert_allclose(classifier.predict_proba(X).sum(axis=1), 1.0)
+
+
+# -------------------------------------------------------------------------------- classes and rows
+
+
+def test_a_class_that_comes_late():
+    X, y = stream(600, apart=3.0)
+    order = np.argsort(y == 2, kind="stable")  # class 2 comes at the end
+    X, y = X[order], y[order]
+    start = int(np.sum(y != 2))
+    classifier = learned(X[:start], y[:start], classes=[0, 1, 2])
+    pool = classifier._calibration.pool
+    assert pool.count > 20.0
+    assert pool.weights[4] == 0.0
+    assert not classifier.predict_proba(X)[:, 2].any()
+    classifier.partial_fit(X[start : start + 1], y[start : start + 1])
+    proba = classifier.predict_proba(X)
+    assert np.isfinite(proba).all()
+    assert proba[start, 2] > 0.0
+    classifier.partial_fit(X[start + 1 :], y[start + 1 :])
+    new, of = stream(600, apart=3.0)
+    assert classifier.score(new, of) > 0.85
+
+
+def test_rows_of_classes_that_a_window_does_not_know_teach_nothing(assert_same_model):
+    X, y = stream(66, n_classes=2)
+    late = y.copy()
+    late[41:44] = 2  # within the first window, 40 to 44
+    classifier = learned(X[:44], late[:44], classes=[0, 1, 2])
+    assert len(classifier._calibration.window.rows) == 4
+    classifier.partial_fit(X[44:45], late[44:45])
+    assert classifier._calibration.pool.count == pytest.approx(1.0)
+    late[40] = 2
+    none = learned(X[:45], late[:45], classes=[0, 1, 2])
+    assert none._calibration.pool.count == 0.0
+
+
+@both_structures
+def test_one_class(covariance_type):
+    X, _ = stream(200)
+    classifier = OnlineKDEClassifier(covariance_type=covariance_type).fit(X, np.zeros(200))
+    assert classifier._calibration.pool.count > 20.0
+    np.testing.assert_array_equal(classifier.predict_proba(X), 1.0)
+
+
+@both_structures
+def test_far_rows(covariance_type):
+    X, y = stream()
+    classifier = OnlineKDEClassifier(covariance_type=covariance_type).fit(X, y)
+    far = np.array([[1e300, 0.0], [-1e308, 1e308], [1e100, 1e100], [1e6, -1e6], [50.0, 50.0]])
+    log_proba = classifier.predict_log_proba(far)
+    assert np.isfinite(classifier.predict_proba(far)).all()
+    assert not np.isnan(log_proba).any()
+    np.testing.assert_allclose(np.exp(log_proba).sum(axis=1), 1.0)
+    # Where no class has a density there is but the prior.
+    np.testing.assert_allclose(np.exp(log_proba[1]), classifier.class_prior_)
+    # Such rows in the stream are survived.
+    classifier.partial_fit(np.array([[1e100, -1e100], [1e10, 0.0]]), [0, 1])
+    classifier.partial_fit(*stream(100, seed=1))
+    assert np.isfinite(classifier.predict_proba(X)).all()
+
+
+def test_forgetting_follows_what_changes():
+    rng = np.random.default_rng(0)
+    X, y = stream(800, apart=3.0)
+    noise = rng.integers(3, size=800)
+    classifier = OnlineKDEClassifier(forgetting_factor=0.99).fit(X, noise)
+    useless = classifier._calibration.pool.weights[0]
+    assert classifier._calibration.pool.count < 30.0 * 3
+    classifier.partial_fit(X, y)
+    assert classifier._calibration.pool.weights[:2].sum() > useless + 0.3
+    assert classifier.score(X, y) > 0.6
+
+
+# ---------------------------------------------------------------------------------- what it is for
+
+
+def held_out_losses(X, y, train, **parameters):
+    """Log-losses of the calibrated probabilities and of Bayes' rule on rows after the stream."""
+    classifier = OnlineKDEClassifier(**parameters).fit(X[:train], y[:train])
+    calibrated = log_loss(y[train:], classifier.predict_proba(X[train:]))
+    classifier.set_params(calibrate=False)
+    return calibrated, log_loss(y[train:], classifier.predict_proba(X[train:]))
+
+
+@both_structures
+def test_features_that_repeat_each_other(covariance_type):
+    X, y = stream(1500, apart=1.0)
+    noise = 1e-2 * np.random.default_rng(0).normal(size=(1500, 10))
+    X = np.tile(X, 5) + noise
+    calibrated, bayes = held_out_losses(X, y, 500, covariance_type=covariance_type)
+    alone, _ = held_out_losses(X[:, :2], y, 500, covariance_type=covariance_type)
+    if covariance_type == "diag":  # which counts each feature five times
+        assert calibrated < 0.8 * bayes
+    assert calibrated < alone + 0.05
+
+
+@both_structures
+def test_features_that_tell_nothing(covariance_type):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(1500, 8)), rng.choice(3, p=[0.6, 0.3, 0.1], size=1500)
+    calibrated, bayes = held_out_losses(X, y, 500, covariance_type=covariance_type)
+    prior = np.bincount(y[500:]) / 1000
+    entropy = -prior @ np.log(prior)
+    assert entropy - 0.01 < calibrated < entropy + 0.03
+    assert bayes > max(entropy, calibrated) + 0.04
+
+
+@both_structures
+def test_log_loss_is_no_worse_where_the_densities_are_right(covariance_type):
+    # Gaussians, well learned: Bayes' rule has nothing to gain from a calibration, nor to lose.
+    X, y = stream(2500, apart=1.0)
+    calibrated, bayes = held_out_losses(X, y, 1500, covariance_type=covariance_type)
+    assert calibrated < bayes + 0.01

@@ -1,0 +1,562 @@
+"""Bandwidths by prediction: kernels of several widths, and what they are weighted with."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import multivariate_normal
+
+import twins
+from skokde import OnlineKDEDensity
+from skokde._engine import predictive
+from skokde._engine.bandwidth import COMPRESSION_SCALE, kernel_coordinates, normal_reference
+from skokde._engine.covariance import STRUCTURES
+from skokde._engine.learn import INITIAL_LIMIT, State
+from skokde._engine.mixture import total_moments
+from skokde._engine.predictive import (
+    EM_STEPS,
+    GAUSSIAN_SCALES,
+    KERNEL_SCALES,
+    LONGEST_MEMORY,
+    MEMORY,
+    N_FOLDS,
+    PRIOR_EVIDENCE,
+    PredictiveKDE,
+    foretell,
+    no_evidence,
+    predictive_kde,
+    shrinkage,
+    weigh,
+)
+from skokde._engine.prior import with_prior
+
+both_structures = pytest.mark.parametrize("covariance_type", ["full", "diag"])
+
+N_WIDTHS = len(KERNEL_SCALES) + len(GAUSSIAN_SCALES)
+SOME_EVIDENCE = np.linspace(0.5, 3.0, N_WIDTHS)
+
+
+def compressed(d, covariance_type, n=150, **parameters):
+    return twins.learned_mixture(
+        twins.clumps(d, n), covariance_type, bandwidth="predictive", threshold=0.05, **parameters
+    )
+
+
+def density_of(covariance_type, X, **parameters):
+    return OnlineKDEDensity(covariance_type=covariance_type, **parameters).fit(X)
+
+
+# ---------------------------------------------------------------------------------------- widths
+
+
+def widths_by_hand(mixture, covariance_type, prior=None):
+    """Weights, means and covariances for each width, from the definition."""
+    count, mean, covariance = twins.mixture_moments(mixture)
+    d = len(mean)
+    if prior is not None:
+        covariance = (count * covariance + d * prior) / (count + d)
+    if covariance_type == "diag":
+        covariance = np.diag(np.diag(covariance))
+    full = twins.full_covariances(mixture.all_covariances())
+    weights = mixture.counts / mixture.counts.sum()
+    reference = (4.0 / ((d + 2) * count)) ** (1.0 / (d + 4))
+    mixtures = []
+    for scale in KERNEL_SCALES:
+        b = scale * reference
+        a = (1.0 + b**2) ** -0.5
+        mixtures.append(
+            (weights, mean + a * (mixture.means - mean), a**2 * (full + b**2 * covariance))
+        )
+    for scale in GAUSSIAN_SCALES:
+        mixtures.append((np.ones(1), mean[None], scale**2 * covariance[None]))
+    return mixtures
+
+
+def random_prior(d, covariance_type):
+    root = np.random.default_rng(d).normal(size=(d, d))
+    prior = root @ root.T + np.eye(d)
+    return np.diag(prior).copy() if covariance_type == "diag" else prior
+
+
+@pytest.mark.parametrize("with_a_prior", [False, True], ids=["", "prior"])
+@pytest.mark.parametrize("n", [20, 150], ids=["uncompressed", "compressed"])
+@both_structures
+@pytest.mark.parametrize("d", [1, 2, 4])
+def test_log_density_is_that_of_the_explicit_mixture(d, covariance_type, n, with_a_prior):
+    mixture = compressed(d, covariance_type, n)
+    assert (mixture.n_compounds > 0) == (n == 150)
+    structure = STRUCTURES[covariance_type]
+    prior = random_prior(d, covariance_type) if with_a_prior else None
+    kde = PredictiveKDE.of(mixture, SOME_EVIDENCE, structure, prior)
+    points = twins.clumps(d, 40, seed=1)
+    full_prior = None if prior is None else twins.full_covariances(prior[None])[0]
+    by_hand = widths_by_hand(mixture, covariance_type, full_prior)
+    logs = np.column_stack([twins.mixture_log_pdf(points, *parts) for parts in by_hand])
+    np.testing.assert_allclose(kde.log_densities(points), logs, rtol=1e-9, atol=1e-9)
+    shares = SOME_EVIDENCE / SOME_EVIDENCE.sum()
+    np.testing.assert_allclose(kde.weights, shares, rtol=1e-14)
+    np.testing.assert_allclose(
+        kde.log_density(points), np.log(np.exp(logs) @ shares), rtol=1e-9, atol=1e-9
+    )
+    # What is shown is the same mixture.
+    expected = [np.concatenate(arrays) for arrays in zip(*by_hand, strict=True)]
+    expected[0] = np.concatenate([w * parts[0] for w, parts in zip(shares, by_hand, strict=True)])
+    weights, means, covariances = kde.components()
+    np.testing.assert_allclose(weights, expected[0], rtol=1e-12)
+    np.testing.assert_allclose(means, expected[1], rtol=1e-9, atol=1e-9)
+    covariances = twins.full_covariances(covariances)
+    np.testing.assert_allclose(covariances, expected[2], rtol=1e-8, atol=1e-9)
+
+
+@pytest.mark.parametrize("n", [20, 150], ids=["uncompressed", "compressed"])
+@both_structures
+@pytest.mark.parametrize("d", [1, 3])
+def test_each_width_keeps_mean_and_covariance(d, covariance_type, n):
+    mixture = compressed(d, covariance_type, n)
+    _, mean, covariance = twins.mixture_moments(mixture)
+    k = mixture.n_components
+    # All the weight on one width at a time: what is shown has its components in this order.
+    density = density_of(covariance_type, twins.clumps(d, n), compression_threshold=0.05)
+    weights, means, covariances = density.kde_mixture()
+    covariances = twins.full_covariances(covariances)
+    assert len(weights) == k * len(KERNEL_SCALES) + len(GAUSSIAN_SCALES)
+    for i in range(len(KERNEL_SCALES)):
+        part = slice(i * k, (i + 1) * k)
+        got = twins.moments(weights[part] / weights[part].sum(), means[part], covariances[part])
+        expected = 1.0, mean, covariance
+        twins.assert_same_moments(got, expected, covariance_type, rtol=1e-9)
+    for mean_of, wide, scale in zip(means[-3:], covariances[-3:], GAUSSIAN_SCALES, strict=True):
+        got = 1.0, mean_of, wide / scale**2
+        twins.assert_same_moments(got, (1.0, mean, covariance), covariance_type, rtol=1e-9)
+
+
+def test_shrinkage_leads_from_the_samples_to_one_gaussian():
+    np.testing.assert_allclose(shrinkage(np.array([0.0, 1.0, 1e9])), [1.0, 0.5**0.5, 1e-9])
+
+
+@both_structures
+def test_bandwidth_is_the_average_of_the_kernels(covariance_type):
+    X = twins.clumps(2, 25)
+    density = density_of(covariance_type, X)
+    weights, _, covariances = density.kde_mixture()
+    # Of single samples the kernels are all that there is, besides the three Gaussians at the end.
+    n = 25 * len(KERNEL_SCALES)
+    expected = np.tensordot(weights[:n] / weights[:n].sum(), covariances[:n], axes=1)
+    np.testing.assert_allclose(density.bandwidth_, expected, rtol=1e-10)
+
+
+@both_structures
+def test_compression_goes_by_a_narrower_kernel_than_the_normal_reference(covariance_type):
+    structure = STRUCTURES[covariance_type]
+    mixture = compressed(2, covariance_type)
+    kernel = kernel_coordinates(mixture, structure, "predictive")
+    reference = normal_reference(2, mixture.counts.sum())
+    assert kernel.scale == COMPRESSION_SCALE * reference < reference
+    given_ = twins.learned_mixture(
+        twins.clumps(2, 150), covariance_type, bandwidth=COMPRESSION_SCALE, threshold=0.05
+    )
+    for ours, theirs in zip(mixture, given_, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+# -------------------------------------------------------------------------------------- evidence
+
+
+def naive_weigh(evidence, log_densities, counts):
+    """Expectation maximisation, sample by sample."""
+    new = list(evidence)
+    for _ in range(EM_STEPS):
+        total = list(evidence)
+        for logs, count in zip(log_densities, counts, strict=True):
+            densities = np.exp(logs - max(logs))
+            shares = np.array(new) * densities
+            shares = shares / shares.sum()
+            for i, share in enumerate(shares):
+                total[i] += count * share
+        new = total
+    return np.array(new)
+
+
+@given(n=st.integers(0, 20), seed=st.integers(0, 1000), spread=st.sampled_from([0.1, 5.0, 300.0]))
+def test_weigh_is_expectation_maximisation(n, seed, spread):
+    rng = np.random.default_rng(seed)
+    log_densities = spread * rng.normal(size=(n, N_WIDTHS)) - 400.0
+    counts = rng.uniform(0.1, 3.0, size=n)
+    evidence = rng.uniform(0.01, 5.0, size=N_WIDTHS)
+    got = weigh(evidence, log_densities, counts)
+    expected = naive_weigh(evidence, log_densities, counts)
+    np.testing.assert_allclose(got, expected, rtol=1e-9)
+    # Each sample adds its count, and takes nothing from any width.
+    np.testing.assert_allclose(got.sum() - evidence.sum(), counts.sum(), rtol=1e-10, atol=1e-10)
+    assert np.all(got >= evidence)
+
+
+def test_weigh_finds_the_better_width():
+    rng = np.random.default_rng(0)
+    log_densities = rng.normal(size=(200, N_WIDTHS))
+    log_densities[:, 3] += 3.0
+    new = weigh(no_evidence(), log_densities, np.ones(200))
+    assert new[3] > 0.9 * new.sum()
+
+
+def test_rows_that_no_width_can_tell_count_for_nothing():
+    logs = np.random.default_rng(0).normal(size=(6, N_WIDTHS))
+    with_some = np.insert(logs, 3, -np.inf, axis=0)
+    with_some = np.insert(with_some, 0, -np.inf, axis=0)
+    expected = weigh(SOME_EVIDENCE, logs, np.ones(6))
+    np.testing.assert_array_equal(weigh(SOME_EVIDENCE, with_some, np.ones(8)), expected)
+    # One that only some can tell counts for those.
+    logs = np.full((1, N_WIDTHS), -np.inf)
+    logs[0, 2] = -1e6
+    np.testing.assert_allclose(
+        weigh(SOME_EVIDENCE, logs, np.array([2.0])), SOME_EVIDENCE + 2.0 * (np.arange(7) == 2)
+    )
+
+
+def by_hand_foretold(mixture, parts, covariance_type, prior=None):
+    """Log-densities of Diracs under all widths of the model without them, and their counts."""
+    logs, counts = [], []
+    m = mixture.n_compounds
+    for part in parts:
+        held_out = np.asarray(part)
+        stays = np.ones(mixture.n_components, dtype=bool)
+        stays[held_out] = False
+        rest = mixture._replace(counts=mixture.counts[stays], means=mixture.means[stays])
+        assert rest.n_compounds == m  # compounds are never held out
+        logs += [
+            [
+                twins.mixture_log_pdf(point[None], *parts)[0]
+                for parts in widths_by_hand(rest, covariance_type, prior)
+            ]
+            for point in mixture.means[held_out]
+        ]
+        counts += list(mixture.counts[held_out])
+    return np.array(logs), np.array(counts)
+
+
+def forgotten(evidence, n_samples):
+    """What is kept of evidence, besides the prior."""
+    most = min(MEMORY * n_samples, LONGEST_MEMORY)
+    learned = evidence - no_evidence()
+    if learned.sum() > most:
+        learned = learned * most / learned.sum()
+    return no_evidence() + learned
+
+
+@pytest.mark.parametrize("with_a_prior", [False, True], ids=["", "prior"])
+@both_structures
+@pytest.mark.parametrize("d", [1, 3])
+def test_samples_since_the_last_compression_are_foretold_without_them(
+    d, covariance_type, with_a_prior
+):
+    density = density_of(covariance_type, twins.clumps(d, 100))
+    mixture, n = density._mixture, density._n_foretold
+    assert 0 < n < mixture.n_components
+    counts = mixture.counts.copy()
+    counts[n:] *= np.linspace(0.5, 2.0, len(counts) - n)  # as of weighted rows
+    mixture = mixture._replace(counts=counts)
+    prior = random_prior(d, covariance_type) if with_a_prior else None
+    full_prior = None if prior is None else twins.full_covariances(prior[None])[0]
+    held_out = np.arange(n, mixture.n_components)
+    logs, counts = by_hand_foretold(mixture, [held_out], covariance_type, full_prior)
+    expected = forgotten(naive_weigh(SOME_EVIDENCE, logs, counts), mixture.counts.sum())
+    got = foretell(mixture, n, SOME_EVIDENCE, STRUCTURES[covariance_type], prior)
+    np.testing.assert_allclose(got, expected, rtol=1e-7)
+    # And this is what is scored: the evidence as it was, until the next compression.
+    kde = density._kde("predictive")
+    np.testing.assert_array_equal(kde.evidence, density._evidence)
+
+
+@both_structures
+@pytest.mark.parametrize("n", [2, 5, 7, 29])
+def test_before_any_compression_each_part_is_foretold_by_the_others(n, covariance_type):
+    X = twins.clumps(2, n)
+    mixture = density_of(covariance_type, X)._mixture
+    folds = [np.arange(fold, n, N_FOLDS) for fold in range(min(n, N_FOLDS))]
+    folds = [fold for fold in folds if n - len(fold) > 1]  # nothing can be told from one sample
+    structure = STRUCTURES[covariance_type]
+    got = foretell(mixture, 0, no_evidence(), structure, None)
+    if n == 2:
+        np.testing.assert_array_equal(got, no_evidence())
+    else:
+        logs, counts = by_hand_foretold(mixture, folds, covariance_type)
+        expected = forgotten(naive_weigh(no_evidence(), logs, counts), n)
+        np.testing.assert_allclose(got, expected, rtol=1e-7)
+    # What is scored has that evidence at once.
+    kde = predictive_kde(mixture, 0, no_evidence(), structure, None)
+    np.testing.assert_array_equal(kde.evidence, got)
+    np.testing.assert_array_equal(
+        kde.log_density(X),
+        OnlineKDEDensity(covariance_type=covariance_type).fit(X).score_samples(X),
+    )
+
+
+def evidence_by_row(X, covariance_type):
+    """What the estimator knows before each compression, and after it."""
+    density = OnlineKDEDensity(covariance_type=covariance_type)
+    compactions = []
+    for row in X:
+        before = getattr(density, "_evidence", None), getattr(density, "_mixture", None)
+        n_foretold = getattr(density, "_n_foretold", 0)
+        density.partial_fit(row[None])
+        if before[0] is not None and not np.array_equal(before[0], density._evidence):
+            compactions.append((*before, n_foretold, density._evidence))
+            # All that the compression has left is foretold, whether merged or not.
+            assert density.n_components_ == density._n_foretold + 1
+    return compactions
+
+
+@both_structures
+def test_evidence_is_taken_at_each_compression(covariance_type):
+    structure = STRUCTURES[covariance_type]
+    X = twins.clumps(2, 200)
+    X[::9] *= 10.0  # some of which stay alone
+    compactions = evidence_by_row(X, covariance_type)
+    assert any(n_foretold > mixture.n_compounds for _, mixture, n_foretold, _ in compactions)
+    assert len(compactions) > 5
+    assert compactions[0][2] == 0
+    assert compactions[0][1].n_components == INITIAL_LIMIT
+    for (_, _, _, after), (before, *_) in pairwise(compactions):
+        np.testing.assert_array_equal(after, before)
+    for before, mixture, n_foretold, after in compactions:
+        expected = foretell(mixture, n_foretold, before, structure, None)
+        np.testing.assert_array_equal(after, expected)
+
+
+@both_structures
+def test_evidence_is_worth_a_share_of_the_samples(covariance_type):
+    density = OnlineKDEDensity(covariance_type=covariance_type)
+    for n in (50, 150, 300, 2000):
+        density.partial_fit(twins.clumps(1, n, seed=n))
+        samples = density.n_samples_seen_
+        worth = density._evidence.sum() - PRIOR_EVIDENCE
+        assert worth <= min(MEMORY * samples, LONGEST_MEMORY) + 1e-9
+        # As much as there may be; some samples came after the last compression.
+        assert worth > 0.5 * min(MEMORY * samples, LONGEST_MEMORY)
+        assert np.all(density._evidence >= no_evidence() - 1e-12)
+
+
+def test_evidence_is_forgotten():
+    # Widths that are of no use for long come back when they are.
+    rng = np.random.default_rng(0)
+    spikes = 100.0 * rng.integers(0, 2, size=(3000, 1)) + rng.normal(size=(3000, 1))
+    density = OnlineKDEDensity(forgetting_factor=0.99, compression_threshold=0.02).fit(spikes)
+    assert density._kde("predictive").weights[0] > 0.9
+    density.partial_fit(rng.normal(size=(3000, 1)))
+    assert density._kde("predictive").weights[0] < 0.3
+
+
+def test_samples_are_foretold_from_a_single_compound_too():
+    X = np.random.default_rng(0).normal(size=(62, 1))
+    density = OnlineKDEDensity(compression_threshold=1.0).fit(X[:31])
+    assert (density._n_foretold, density._mixture.n_compounds) == (1, 1)
+    before = density._evidence.sum()
+    density.partial_fit(X[31:])
+    assert density._evidence.sum() > before + 5.0
+
+
+@pytest.mark.parametrize("f", [0.9, 0.5])
+def test_evidence_does_not_vanish_in_a_long_stream(f):
+    # Each compression forgets some: in the long run nothing but the prior may hold a width up.
+    density = OnlineKDEDensity(forgetting_factor=f, max_components=5)
+    density.fit(np.random.default_rng(0).normal(size=(1500, 1)))
+    assert np.all(density._evidence >= no_evidence() - 1e-9)
+    assert np.isfinite(density.score_samples([[0.0], [50.0]])).all()
+
+
+@pytest.mark.parametrize("size", [1, 7, 31, 1000])
+@both_structures
+def test_evidence_for_any_block_size(assert_same_model, covariance_type, size):
+    X = twins.clumps(2, 300)
+    expected = OnlineKDEDensity(covariance_type=covariance_type).fit(X)
+    assert expected._n_foretold > 0
+    blocks = OnlineKDEDensity(covariance_type=covariance_type)
+    for start in range(0, 300, size):
+        blocks.partial_fit(X[start : start + size])
+        blocks.score_samples(X[:2])  # which changes nothing
+    assert_same_model(blocks, expected)
+    np.testing.assert_array_equal(blocks.score_samples(X), expected.score_samples(X))
+
+
+@both_structures
+def test_evidence_of_weighted_rows_is_that_of_repeated_ones(assert_same_model, covariance_type):
+    X = twins.clumps(2, 120)
+    times = np.random.default_rng(0).integers(0, 4, size=120)
+    weighted = OnlineKDEDensity(covariance_type=covariance_type).fit(X, sample_weight=times)
+    repeated = OnlineKDEDensity(covariance_type=covariance_type).fit(np.repeat(X, times, axis=0))
+    assert weighted._n_foretold > 0
+    assert_same_model(weighted, repeated)
+    few = OnlineKDEDensity(covariance_type=covariance_type).fit(X[:20], sample_weight=times[:20])
+    same = OnlineKDEDensity(covariance_type=covariance_type)
+    same.fit(np.repeat(X[:20], times[:20], axis=0))
+    np.testing.assert_array_equal(few.score_samples(X), same.score_samples(X))
+
+
+@pytest.mark.parametrize("bandwidth", ["plugin", 0.5])
+def test_other_bandwidths_take_no_evidence(bandwidth):
+    density = OnlineKDEDensity(bandwidth=bandwidth).fit(twins.clumps(1, 200))
+    np.testing.assert_array_equal(density._evidence, no_evidence())
+    # A change of mind in mid-stream: what came since the last compression is foretold.
+    density.set_params(bandwidth="predictive").partial_fit(twins.clumps(1, 100, seed=1))
+    assert density._evidence.sum() > 5.0
+
+
+# --------------------------------------------------------------------------- little to go by
+
+
+def test_nothing_is_foretold_from_what_is_forgotten():
+    # The rest is too light for any moments: the evidence stays.
+    mixture = twins.learned_mixture(np.arange(8.0)[:, None], "full")
+    mixture = mixture._replace(counts=np.where(np.arange(8) < 7, 0.0, 1.0))
+    for counts in (mixture.counts, np.where(np.arange(8) < 7, 5e-324, 1.0)):
+        got = foretell(mixture._replace(counts=counts), 7, no_evidence(), STRUCTURES["full"], None)
+        np.testing.assert_allclose(got, no_evidence(), rtol=1e-12)
+
+
+SMALL = {
+    "one": np.array([[1.0, 2.0, 3.0]]),
+    "two": np.array([[1.0, 2.0, 3.0], [2.0, 2.5, -1.0]]),
+    "three, two of them equal": np.array([[1.0, 2.0, 3.0], [1.0, 2.0, 3.0], [2.0, 2.5, -1.0]]),
+    "fewer than features": np.random.default_rng(0).normal(size=(6, 20)),
+    "constant features": np.random.default_rng(0).normal(size=(80, 3)) * [1.0, 0.0, 1e-3] + 0.1,
+    "fewer than features, constant": np.random.default_rng(0).normal(size=(6, 9)) * np.arange(9.0),
+    "equal rows": np.ones((60, 2)),
+    "two places": np.repeat([[0.0, 1.0], [1.0, 1.0]], 30, axis=0),
+}
+
+
+@pytest.mark.parametrize("case", SMALL)
+@both_structures
+def test_little_data(covariance_type, case):
+    X = SMALL[case]
+    density = density_of(covariance_type, X)
+    far = np.concatenate([X[:2] + 1.0, 1e6 * (1.0 + np.abs(X[:1]))])
+    assert np.isfinite(density.score_samples(X)).all()
+    assert np.isfinite(density.score_samples(far)).all()
+    assert density.score_samples(X[:1])[0] > density.score_samples(far[-1:])[0]
+    weights, means, covariances = density.kde_mixture()
+    assert all(np.isfinite(part).all() for part in (weights, means, covariances))
+    assert weights.sum() == pytest.approx(1.0)
+    spread = np.linalg.eigvalsh(twins.full_covariances(covariances))
+    assert np.all(spread[:, 0] > 0.0)
+    assert np.all(np.diag(twins.full_covariances(density.bandwidth_[None])[0]) > 0.0)
+
+
+@both_structures
+def test_one_sample_has_equal_weights(covariance_type):
+    density = density_of(covariance_type, np.array([[3.0, -1.0]]))
+    np.testing.assert_allclose(density._kde("predictive").weights, 1.0 / N_WIDTHS, rtol=1e-14)
+    _, means, _ = density.kde_mixture()
+    np.testing.assert_array_equal(means, np.tile([3.0, -1.0], (N_WIDTHS, 1)))
+
+
+# -------------------------------------------------------------------------- what the weights tell
+
+
+def shares_of(X):
+    weights = OnlineKDEDensity().fit(X)._kde("predictive").weights
+    return weights[: len(KERNEL_SCALES)], weights[len(KERNEL_SCALES) :]
+
+
+@pytest.mark.parametrize("n", [25, 600])
+@pytest.mark.parametrize("d", [1, 3])
+def test_of_one_gaussian_wide_kernels_are_best(d, n):
+    X = np.random.default_rng(1).normal(size=(n, d)) @ np.random.default_rng(d).normal(size=(d, d))
+    kernels, gaussians = shares_of(X)
+    assert kernels[2:].sum() + gaussians[0] > 0.65
+    assert kernels[0] < 0.15
+
+
+@pytest.mark.parametrize(("n", "d"), [(25, 1), (600, 1), (600, 3)])
+def test_of_two_far_spikes_narrow_kernels_are_best(d, n):
+    rng = np.random.default_rng(1)
+    X = 100.0 * rng.integers(0, 2, size=(n, 1)) + rng.normal(size=(n, d))
+    kernels, gaussians = shares_of(X)
+    assert kernels[0] > 0.8
+    assert gaussians.sum() < 0.1
+
+
+@pytest.mark.parametrize("d", [1, 3])
+def test_the_wide_gaussians_are_for_outliers(d):
+    X = np.random.default_rng(0).normal(size=(600, d))
+    far = np.zeros((1, d))
+    far[0, 0] = 15.0
+    density = OnlineKDEDensity().fit(X)
+    assert density.score_samples(far)[0] > -20.0
+    assert density.set_params(bandwidth="plugin").score_samples(far)[0] < -60.0
+
+
+@both_structures
+def test_an_outlier_counts_for_no_more_than_itself(covariance_type):
+    X = np.random.default_rng(0).normal(size=(40, 2))
+    mixture = density_of(covariance_type, X[:29])._mixture
+    structure = STRUCTURES[covariance_type]
+    rest, _, _ = total_moments(mixture)
+    kde = PredictiveKDE.of(mixture, no_evidence(), structure, None)
+    logs = kde.log_densities(X[29:])
+    far = kde.log_densities(np.array([[1e9, -1e9]]))
+    assert far.max() < -1e3
+    without = weigh(no_evidence(), logs, np.ones(11))
+    beside = weigh(no_evidence(), np.vstack([logs, far]), np.ones(12))
+    assert rest == 29.0
+    # It goes to the widest, which is then likelier for the others, too, but hardly.
+    change = beside - without
+    np.testing.assert_allclose(change.sum(), 1.0, rtol=1e-10)
+    assert 1.0 < change[-1] < 1.2
+    assert np.abs(change[:-1]).max() < 0.2
+
+
+DRAWN = {
+    "gaussian": lambda rng, n: rng.normal(size=(n, 2)),
+    "clumps": lambda rng, n: rng.normal(size=(n, 2)) + 8.0 * rng.integers(0, 3, size=(n, 1)),
+    "outliers": lambda rng, n: rng.standard_t(2.0, size=(n, 3)),
+    "skew": lambda rng, n: rng.exponential(size=(n, 2)),
+    "many features": lambda rng, n: rng.normal(size=(n, 10)) * (1.0 + rng.random(size=(n, 1))),
+}
+# By how much, in nats for each row, the defaults are better than the plug-in rule, at least. For
+# one Gaussian that rule has nothing to lose.
+GAINS = {"gaussian": -0.02, "clumps": 0.06, "outliers": 0.3, "skew": 0.01, "many features": 0.35}
+
+
+@pytest.mark.parametrize("kind", DRAWN)
+def test_held_out_rows_are_likelier_than_by_the_plug_in_rule(kind):
+    gains = []
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        train, test = DRAWN[kind](rng, 300), DRAWN[kind](rng, 1000)
+        ours, plugin = (
+            OnlineKDEDensity(bandwidth=bandwidth, compression_threshold=threshold).fit(train)
+            for bandwidth, threshold in (("predictive", 0.08), ("plugin", 0.1))
+        )
+        gains.append(ours.score(test) - plugin.score(test))
+    assert np.mean(gains) > GAINS[kind]
+
+
+@pytest.mark.parametrize("n", [10, 29, 300])
+@both_structures
+@pytest.mark.parametrize("d", [1, 2])
+def test_integrates_to_one(d, covariance_type, n):
+    density = density_of(covariance_type, twins.clumps(d, n))
+    points, cells = twins.stretched_grid(*density.kde_mixture())
+    total = cells @ np.exp(density.score_samples(points))
+    np.testing.assert_allclose(total, 1.0, rtol=1e-6)
+
+
+def test_prior_for_the_covariance_is_that_of_the_classifier():
+    mixture = compressed(2, "full")
+    prior = random_prior(2, "full")
+    kde = PredictiveKDE.of(mixture, no_evidence(), STRUCTURES["full"], prior)
+    count, mean, covariance = total_moments(mixture)
+    expected = multivariate_normal(mean, with_prior(covariance, count, prior))
+    points = twins.clumps(2, 20, seed=1)
+    logs = kde.log_densities(points)[:, len(KERNEL_SCALES)]
+    np.testing.assert_allclose(logs, expected.logpdf(points), rtol=1e-9)
+
+
+def test_state_knows_no_evidence_at_first():
+    state = State.empty(2, STRUCTURES["full"])
+    assert state.n_foretold == 0
+    np.testing.assert_allclose(state.evidence, PRIOR_EVIDENCE / N_WIDTHS)
+    assert predictive.no_evidence() is not predictive.no_evidence()
