@@ -20,9 +20,9 @@ STYLE["axes.spines.right"] = False
 
 def _style(models: list[str]) -> dict[str, dict]:
     """A colour and a marker for each model, skokde's in the first colours."""
-    colours = matplotlib.colormaps["tab10"].colors
+    colours = matplotlib.colormaps["tab10" if len(models) <= 10 else "tab20"].colors
     return {
-        model: {"color": colours[i % 10], "marker": MARKERS[i % len(MARKERS)]}
+        model: {"color": colours[i % len(colours)], "marker": MARKERS[i % len(MARKERS)]}
         for i, model in enumerate(models)
     }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -523,7 +524,7 @@ def report(results: Results, pictures: list[str]) -> str:
         "shuffle learned in one pass, the rest tested. Densities are floored at 1e-300. Sets and "
         f"the shuffles of each: {sets}.",
         "Run with " + "; ".join(results.versions) + ".",
-        "## Summary: accuracy, %",
+        "## Summary: accuracy, %, and log-loss",
         summary(results),
         *(f"![{Path(name).stem.replace('_', ' ')}]({name})" for name in pictures),
         *(table.markdown() for table in tables(results)),
@@ -545,16 +546,31 @@ def write_report(results: Results, out: Path) -> str:
 
 
 def summary(results: Results) -> str:
-    """The table of the README: accuracy, the peers' and ours."""
-    columns = {
+    """The tables of the README: accuracy, the peers' and ours, and log-loss."""
+    accuracy = {
         "xokde++, paper": lambda name: results.peers.printed(name, "acc_full"),
         "xokde++": lambda name: results.peer_entry(name, "full", "acc"),
-        "skokde, paper's settings": lambda name: results.entry(name, "skokde full okde", "acc"),
-        "**skokde**": lambda name: results.entry(name, DEFAULT, "acc"),
-    } | {
-        model: lambda name, model=model: results.entry(name, model, "acc")
-        for model in ("GaussianNB", "GaussianMixture", "KernelDensity", "SVC")
+    } | _of_models(results, "acc", "SVC")
+    log_loss = _of_models(results, "log_loss", "SVC calibrated")
+    return (
+        _means(results, accuracy, 1)
+        + "\nLog-loss of the class probabilities, in nats (lower is better):\n\n"
+        + _means(results, log_loss, 3)
+    )
+
+
+def _of_models(results: Results, column: str, svc: str) -> dict[str, Callable[[str], Entry]]:
+    models = {"skokde, paper's settings": "skokde full okde", "**skokde**": DEFAULT} | {
+        model: model for model in ("GaussianNB", "GaussianMixture", "KernelDensity", svc)
     }
+    return {
+        title: lambda name, model=model: results.entry(name, model, column)
+        for title, model in models.items()
+    }
+
+
+def _means(results: Results, columns: dict[str, Callable[[str], Entry]], digits: int) -> str:
+    """A table of means alone, as Markdown."""
     rows = {
         results.label(name): [
             entry._replace(sd=np.nan) if isinstance(entry := make(name), Value) else entry
@@ -562,7 +578,7 @@ def summary(results: Results) -> str:
         ]
         for name in results.sets
     }
-    table = Table("summary", "", "", list(columns), rows)
+    table = Table("summary", "", "", list(columns), rows, digits)
     table = table.with_average(results.labels(results.sets), AVERAGE)
     lines = table.markdown().splitlines()
     return "\n".join(line for line in lines if line.startswith("|")) + "\n"
