@@ -64,26 +64,33 @@ class KDE(NamedTuple):
     frame : Frame
         Kernel coordinates.
     components : Components
-    factors : Factors
+    inv_roots : (m, d * d) or (m, d) array
+    log_dets : (m,) array
+        Both as in `Factors`.
     """
 
     frame: Frame
     components: Components
-    factors: Factors
+    inv_roots: np.ndarray
+    log_dets: np.ndarray
 
     @classmethod
     def of(cls, mixture: Mixture, frame: Frame) -> KDE:
-        components = components_in(frame, *mixture[:3])
-        return cls(frame, components, factorize(components))
+        return cls.in_frame(frame, components_in(frame, *mixture[:3]))
+
+    @classmethod
+    def in_frame(cls, frame: Frame, components: Components) -> KDE:
+        """Of components that are in these coordinates already."""
+        factors = factorize(components)
+        return cls(frame, components, factors.inv_roots, factors.log_dets)
 
     def log_density(self, X: np.ndarray) -> np.ndarray:
         """Log-densities of rows in data units, in nats."""
-        components, factors = self.components, self.factors
         with np.errstate(divide="ignore"):  # the logarithm of a weight that has underflowed
-            log_weights = np.log(components.weights)
+            log_weights = np.log(self.components.weights)
         points = self.frame.points_within_reach(X)
         return self.frame.log_det + log_density(
-            points, log_weights, components.means, factors.inv_roots, factors.log_dets
+            points, log_weights, self.components.means, self.inv_roots, self.log_dets
         )
 
     def components_back(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -17,7 +17,7 @@ import numpy as np
 
 from skokde._engine.bandwidth import normal_reference
 from skokde._engine.covariance import Structure
-from skokde._engine.kde import KDE, Components, components_in, factorize
+from skokde._engine.kde import KDE, Components, components_in
 from skokde._engine.mixture import Mixture, flatten
 from skokde._engine.whitening import whiten
 
@@ -67,11 +67,10 @@ class PredictiveKDE(NamedTuple):
         for width, factor in zip(widths, shrinkage(widths), strict=True):
             components = components_in(frame.divided(width), *mixture[:3])
             # Seen from the mean, shrinking the estimate is the same as spreading the points.
-            kdes.append(KDE(frame.divided(factor * width), components, factorize(components)))
+            kdes.append(KDE.in_frame(frame.divided(factor * width), components))
         nothing = flatten(np.empty((0, *structure.shape(d))))
         gaussian = Components(np.ones(1), np.zeros((1, d)), nothing)
-        factors = factorize(gaussian)
-        kdes += [KDE(frame.divided(scale), gaussian, factors) for scale in GAUSSIAN_SCALES]
+        kdes += [KDE.in_frame(frame.divided(scale), gaussian) for scale in GAUSSIAN_SCALES]
         return cls(kdes, evidence)
 
     @property
