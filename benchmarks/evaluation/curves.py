@@ -17,6 +17,7 @@ from tqdm import tqdm
 
 from evaluation.cells import OK, run_apart, versions
 from evaluation.datasets import Dataset, load_dataset
+from evaluation.oisvm import OISVM
 from evaluation.options import add_common_options
 from evaluation.prequential import last_class, prequential
 from evaluation.protocol import SCORERS, StreamSplit
@@ -105,7 +106,7 @@ def forgetting_curve(
         for covariance in covariances
         for factor in FORGETTING
     }
-    models["GaussianNB"] = GaussianNB()
+    models |= {"GaussianNB": GaussianNB(), "OISVM": OISVM()}
 
     def one(model: BaseEstimator) -> np.ndarray:
         status, value = run_apart(prequential, model, data.X, data.y, BLOCK)
@@ -141,7 +142,7 @@ def draw_forgetting(
             name = f"skokde {covariance}, {factor:g}"
             rolling = pd.Series(right[name]).rolling(window).mean()
             over_time.plot(100 * rolling, label=name)
-    for name, style in (("GaussianNB", "--"), ("the last class seen", ":")):
+    for name, style in (("GaussianNB", "--"), ("OISVM", "-."), ("the last class seen", ":")):
         left.axhline(accuracy[name], color="0.4", linestyle=style, label=name)
     left.set_xticks(range(len(FORGETTING)), [f"{factor:g}" for factor in FORGETTING], rotation=45)
     left.set_xlabel("forgetting factor")
