@@ -51,8 +51,9 @@ class Window(NamedTuple):
 
     @property
     def seen(self) -> np.ndarray:
-        """Numbers of the classes with samples."""
-        return np.array([c for c, state in enumerate(self.states) if state is not None])
+        """Numbers of the classes with samples that are not forgotten."""
+        fitted = np.array([state is not None for state in self.states])
+        return np.flatnonzero(fitted & (self.class_count > 0.0))
 
     def with_rows(self, rows: np.ndarray, codes: np.ndarray, counts: np.ndarray) -> Window:
         return self._replace(
@@ -190,8 +191,8 @@ class Calibration(NamedTuple):
     ) -> Pool:
         """The pool after the prediction of the window's rows."""
         window = self.window
-        known = np.isin(window.codes, window.seen) & (window.class_count[window.codes] > 0.0)
-        seen = window.seen[window.class_count[window.seen] > 0.0]
+        seen = window.seen
+        known = np.isin(window.codes, seen)
         if not known.any():
             return self.pool
         X, codes, counts = window.rows[known], window.codes[known], window.counts[known]

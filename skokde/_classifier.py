@@ -420,6 +420,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
     def _learn_part(
         self, X: np.ndarray, codes: np.ndarray, weights: np.ndarray, settings: Settings
     ) -> None:
+        """Learn from rows between which no checkpoint lies."""
         class_count = self.class_count_.copy()
         age_class_counts(class_count, codes, weights, settings.forgetting_factor)
         parameters = {name: getattr(self, name) for name in OnlineKDEDensity().get_params()}

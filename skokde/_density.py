@@ -10,7 +10,7 @@ from sklearn.base import DensityMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from skokde._base import BaseOnlineKDE, Snapshot, one_blas_thread, unchanged_on_error
-from skokde._engine.bandwidth import is_predictive, kernel_coordinates
+from skokde._engine.bandwidth import Kernel, is_predictive, kernel_coordinates
 from skokde._engine.covariance import Structure, structure_of
 from skokde._engine.kde import KDE
 from skokde._engine.learn import Settings, State, learn
@@ -278,10 +278,10 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
                [0., 1.]])
         """
         check_is_fitted(self)
-        with one_blas_thread():
-            kde = self._kde(self._checked_bandwidth())
-        if isinstance(kde, PredictiveKDE):
-            return kde.components()
+        bandwidth = self._checked_bandwidth()
+        if is_predictive(bandwidth):
+            with one_blas_thread():
+                return self._kde(bandwidth).components()
         return self.weights_, self.means_, self.covariances_ + self.bandwidth_
 
     @property
@@ -309,8 +309,10 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
     def bandwidth_(self) -> np.ndarray:
         """The covariance H of the kernel, in data units, or the average one."""
         self._fitted("bandwidth_")
-        kde = self._kde(self._checked_bandwidth())
-        return kde.bandwidth() if isinstance(kde, PredictiveKDE) else kde.frame.identity_back()
+        bandwidth = self._checked_bandwidth()
+        if is_predictive(bandwidth):
+            return self._kde(bandwidth).bandwidth()
+        return self._kernel(bandwidth).frame.identity_back()
 
     @property
     def n_samples_seen_(self) -> float:
@@ -361,21 +363,23 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
     def _structure(self) -> Structure:
         return structure_of(self._mixture.covariances)
 
+    def _kernel(self, bandwidth: str | float | np.ndarray) -> Kernel:
+        """Kernel coordinates under a checked bandwidth."""
+        return self._snapshot.get(
+            "kernel",
+            bandwidth,
+            lambda: kernel_coordinates(self._mixture, self._structure, bandwidth),
+        )
+
     def _kde(
         self, bandwidth: str | float | np.ndarray, prior: np.ndarray | None = None
     ) -> KDE | PredictiveKDE:
         """What is scored, under a checked bandwidth and a prior for the covariance if any."""
-        state, structure = self._state, self._structure
 
         def make() -> KDE | PredictiveKDE:
-            kernel = None
-            if not is_predictive(bandwidth):  # the scale is dear, and the same under any prior
-                kernel = self._snapshot.get(
-                    "kernel",
-                    bandwidth,
-                    lambda: kernel_coordinates(state.mixture, structure, bandwidth),
-                )
-            return kde_of(state, structure, bandwidth, prior, kernel)
+            # The scale is dear, and the same under any prior.
+            kernel = None if is_predictive(bandwidth) else self._kernel(bandwidth)
+            return kde_of(self._state, self._structure, bandwidth, prior, kernel)
 
         return self._snapshot.get(("kde", prior is None), (bandwidth, prior), make)
 

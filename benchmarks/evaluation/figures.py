@@ -67,7 +67,7 @@ def time_accuracy(results: Results) -> Figure | None:
 
 def calibration(results: Results) -> Figure | None:
     """How often predicted classes are right, against how probable they were said to be."""
-    if "curve" not in results.good or results.good.curve.isna().all():
+    if results.good.curve.isna().all():
         return None
     good = results.good[results.good.curve.notna()]
     # Each set has the same say, and each of its shuffles.
