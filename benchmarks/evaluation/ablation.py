@@ -17,6 +17,7 @@ from unittest.mock import patch
 import numpy as np
 import pandas as pd
 from joblib import Parallel, delayed
+from scipy.spatial.distance import pdist
 from sklearn.datasets import load_digits
 from tqdm import tqdm
 
@@ -25,6 +26,10 @@ from evaluation.datasets import load_dataset
 from evaluation.options import add_common_options
 from evaluation.protocol import StreamSplit, brier, log_loss, nll
 from skokde import OnlineKDEClassifier
+from skokde._engine.compression import cluster
+from skokde._engine.hellinger import local_error
+from skokde._engine.kde import Components, factorize
+from skokde._engine.prior import with_prior
 
 SETS = (
     "iris",
@@ -61,7 +66,64 @@ def _no_shrinkage(widths: np.ndarray) -> np.ndarray:
     return np.ones_like(widths)
 
 
+def _prior_worth(observations: float) -> Callable:
+    """`with_prior`, worth this many times as much."""
+
+    def prior(covariance: np.ndarray, count: float, prior: np.ndarray) -> np.ndarray:
+        return with_prior(covariance, count / observations, prior) if observations else covariance
+
+    return prior
+
+
+def _towards_diagonal(covariance: np.ndarray, count: float, prior: np.ndarray) -> np.ndarray:
+    """Shrinkage towards the pooled covariance, and as much again towards the diagonal."""
+    shrunk = with_prior(covariance, count, prior)
+    if shrunk.ndim == 1:
+        return shrunk
+    return with_prior(shrunk, count, np.diag(np.diag(shrunk)))
+
+
+def _merged_again(
+    components: Components, threshold: float, axis: np.ndarray | None, max_clusters: int | None
+) -> list[np.ndarray]:
+    """`cluster`, and then leaves joined that the tree had put apart, the nearest first."""
+    leaves = cluster(components, threshold, axis, max_clusters)
+    factors = factorize(components)
+    weights = [components.weights[leaf].sum() for leaf in leaves]
+    means = [
+        components.weights[leaf] @ components.means[leaf] / weight
+        for leaf, weight in zip(leaves, weights, strict=True)
+    ]
+    tried = set()
+    while True:
+        k = len(leaves)
+        # Ward's cost: what a merge adds to the sum of squares.
+        mass = np.array(weights)
+        costs = pdist(np.array(means), "sqeuclidean") if k > 1 else np.empty(0)
+        first, second = np.triu_indices(k, 1)
+        costs *= mass[first] * mass[second] / (mass[first] + mass[second])
+        # Those farther off hardly ever can be merged.
+        for pair in np.argsort(costs)[: 2 * k]:
+            i, j = first[pair], second[pair]
+            both = np.sort(np.concatenate([leaves[i], leaves[j]]))
+            if both.tobytes() in tried:
+                continue
+            tried.add(both.tobytes())
+            if local_error(components, factors, both, threshold, threshold) <= threshold:
+                break
+        else:
+            return leaves
+        weight = weights[i] + weights[j]
+        mean = (weights[i] * means[i] + weights[j] * means[j]) / weight
+        for values, merged in ((leaves, both), (weights, weight), (means, mean)):
+            del values[j]
+            values[i] = merged
+
+
 PREDICTIVE = "skokde._engine.predictive."
+POOLING = "skokde._engine.pooling."
+PRIOR = "skokde._engine.whitening.with_prior"
+CLUSTER = "skokde._engine.compression.cluster"
 VARIANTS: dict[str, Variant] = {
     "defaults": Variant(),
     "the paper's settings": Variant(
@@ -71,19 +133,27 @@ VARIANTS: dict[str, Variant] = {
     "plug-in bandwidth": Variant({"bandwidth": "plugin"}),
     "Bayes' rule": Variant({"calibrate": False}),
     "no linear discriminant in the pool": Variant(
-        {}, {"skokde._engine.pooling.Discriminant.log_densities": _no_discriminant}
+        {}, {POOLING + "Discriminant.log_densities": _no_discriminant}
     ),
     "kernels that inflate the variance": Variant({}, {PREDICTIVE + "shrinkage": _no_shrinkage}),
     "one kernel width": Variant({}, {PREDICTIVE + "KERNEL_SCALES": (1.0,)}),
     "no Gaussians for outliers": Variant({}, {PREDICTIVE + "GAUSSIAN_SCALES": (1.0,)}),
     "all evidence remembered": Variant({}, {PREDICTIVE + "MEMORY": 1.0}),
-    "all predictions remembered by the pool": Variant({}, {"skokde._engine.pooling.MEMORY": 1.0}),
+    "all predictions remembered by the pool": Variant({}, {POOLING + "MEMORY": 1.0}),
     "compression under half the bandwidth": Variant(
         {}, {"skokde._engine.bandwidth.COMPRESSION_SCALE": 0.35}
     ),
     "compression under twice the bandwidth": Variant(
         {}, {"skokde._engine.bandwidth.COMPRESSION_SCALE": 1.4}
     ),
+    "no prior for covariances": Variant({}, {PRIOR: _prior_worth(0.0)}),
+    "prior for covariances three times as strong": Variant({}, {PRIOR: _prior_worth(3.0)}),
+    "prior for covariances ten times as strong": Variant({}, {PRIOR: _prior_worth(10.0)}),
+    "covariances shrunk towards their diagonal too": Variant({}, {PRIOR: _towards_diagonal}),
+    "prior of the pool a tenth as strong": Variant({}, {POOLING + "PRIOR_PRECISION": 1.0}),
+    "prior of the pool ten times as strong": Variant({}, {POOLING + "PRIOR_PRECISION": 100.0}),
+    "clusters of different branches merged": Variant({}, {CLUSTER: _merged_again}),
+    "the same, D_th 0.07": Variant({"compression_threshold": 0.07}, {CLUSTER: _merged_again}),
     "diagonal covariances": Variant({"covariance_type": "diag"}),
     "D_th 0.03": Variant({"compression_threshold": 0.03}),
     "D_th 0.05": Variant({"compression_threshold": 0.05}),

@@ -27,6 +27,8 @@ DEGREES_OF_FREEDOM = 3.0
 FARTHEST_CLASS = 100.0
 # As in `predictive`.
 MEMORY = 0.25
+# Before any prediction the weights are those of Bayes' rule, give or take 0.3.
+PRIOR_PRECISION = 10.0
 
 
 class Pool(NamedTuple):
@@ -37,7 +39,7 @@ class Pool(NamedTuple):
     weights : (2 + n_classes,) array
         t, s and the b_c.
     precision : (2 + n_classes, 2 + n_classes) array
-        Curvature of the log-loss of the predictions so far, and of the prior: a standard normal
+        Curvature of the log-loss of the predictions so far, and of the prior: a normal
         distribution about Bayes' rule.
     count : float
         How many predictions the precision is worth.
@@ -52,7 +54,7 @@ class Pool(NamedTuple):
         """Bayes' rule, before any prediction."""
         weights = np.zeros(2 + n_classes)
         weights[0] = 1.0
-        return cls(weights, np.eye(2 + n_classes), 0.0)
+        return cls(weights, PRIOR_PRECISION * np.eye(2 + n_classes), 0.0)
 
     def of_classes(self, chosen: np.ndarray) -> Pool:
         """The pool of some of the classes, by an array of their numbers."""
@@ -148,7 +150,7 @@ def learn_pool(
     features = np.stack([relative(logs, FARTHEST_CLASS) for logs in (log_density, discriminant)])
     total = pool.count + counts.sum()
     share = min(1.0, MEMORY * n_samples / total)
-    prior = np.eye(len(pool.weights))
+    prior = PRIOR_PRECISION * np.eye(len(pool.weights))
     old = prior + share * (pool.precision - prior)
     counts = share * counts
 
