@@ -40,10 +40,16 @@ class Snapshot:
 
     Estimators hold one that they replace when they learn, so that scoring writes nothing to the
     estimator. It is not pickled.
+
+    Parameters
+    ----------
+    before : Snapshot, default=None
+        The one that is replaced; what lasts is taken over.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, before: Snapshot | None = None) -> None:
         self._held: dict[Any, tuple[Any, Any]] = {}
+        self._lasting: dict[Any, tuple[Any, Any]] = {} if before is None else before._lasting
 
     def get(self, name: Any, key: Any, make: Callable[[], Any]) -> Any:
         """The value of a name, made anew if the last one asked for had another key.
@@ -56,12 +62,20 @@ class Snapshot:
             of them.
         make : callable
         """
-        key = _comparable(key)
-        held = self._held.get(name)
-        if held is None or held[0] != key:
-            held = key, make()
-            self._held[name] = held  # one assignment: threads may race, and make the same
-        return held[1]
+        return _get(self._held, name, key, make)
+
+    def lasting(self, name: Any, key: Any, make: Callable[[], Any]) -> Any:
+        """The same for a value whose key is all that it depends on."""
+        return _get(self._lasting, name, key, make)
+
+
+def _get(values: dict[Any, tuple[Any, Any]], name: Any, key: Any, make: Callable[[], Any]) -> Any:
+    key = _comparable(key)
+    held = values.get(name)
+    if held is None or held[0] != key:
+        held = key, make()
+        values[name] = held  # one assignment: threads may race, and make the same
+    return held[1]
 
 
 def _comparable(key: Any) -> Any:

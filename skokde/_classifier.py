@@ -35,6 +35,8 @@ from skokde._validation import (
 # In nats: a class that is farther below the best one is as impossible as this.
 FARTHEST = 1e300
 
+DENSITY_PARAMETERS = tuple(OnlineKDEDensity().get_params())
+
 
 class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
     """Bayes classifier of a stream, with an online kernel density estimate for each class.
@@ -423,23 +425,26 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         """Learn from rows between which no checkpoint lies."""
         class_count = self.class_count_.copy()
         age_class_counts(class_count, codes, weights, settings.forgetting_factor)
-        parameters = {name: getattr(self, name) for name in OnlineKDEDensity().get_params()}
+        parameters = {name: getattr(self, name) for name in DENSITY_PARAMETERS}
         state = {"n_features_in_": self.n_features_in_}
         if hasattr(self, "feature_names_in_"):
             state["feature_names_in_"] = self.feature_names_in_
 
         def learned(code: int, estimator: OnlineKDEDensity) -> OnlineKDEDensity:
-            new = OnlineKDEDensity()
-            vars(new).update(vars(estimator) | parameters)
             rows = codes == code
-            if rows.any():
+            changed, held = rows.any(), vars(estimator)
+            if not changed and all(held[name] is parameters[name] for name in parameters):
+                return estimator
+            new = OnlineKDEDensity()
+            vars(new).update(held | parameters)
+            if changed:
                 vars(new).update(state)
                 new._learn(X[rows], weights[rows], settings)
             return new
 
         self.estimators_ = self._for_each_class(learned)
         self.class_count_ = class_count
-        self._snapshot = Snapshot()
+        self._snapshot = Snapshot(getattr(self, "_snapshot", None))
 
     def _for_each_class(self, function: Callable[[int, OnlineKDEDensity], Any]) -> list[Any]:
         """Results of function(code, estimator), in threads if n_jobs says so."""
@@ -503,17 +508,20 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
 
     def _discriminant(self, X: np.ndarray) -> np.ndarray:
         """Of all classes; zero for those without a sample."""
-        states = self._states()
-        seen = [c for c, state in enumerate(states) if state is not None]
-        q = self._snapshot.get(
-            "discriminant",
-            None,
-            lambda: Discriminant.of(
-                [states[c].mixture for c in seen],
-                self._shared_covariance(),
-                self.estimators_[seen[0]]._structure,
-            ),
-        )
-        out = np.zeros((len(X), len(states)))
-        out[:, seen] = q.log_densities(X)
+        seen = [c for c, e in enumerate(self.estimators_) if e.__sklearn_is_fitted__()]
+        out = np.zeros((len(X), len(self.estimators_)))
+        out[:, seen] = self._snapshot.get(
+            "discriminant", None, lambda: self._discriminant_of([self.estimators_[c] for c in seen])
+        ).log_densities(X)
         return out
+
+    def _discriminant_of(self, estimators: list[OnlineKDEDensity]) -> Discriminant:
+        means = np.array([estimator._mean() for estimator in estimators])
+        covariance, center = self._lasting_covariance(), self._calibration.center
+        if center is None:
+            center = means.mean(axis=0)
+        return self._snapshot.lasting(
+            "discriminant",
+            (covariance, center),
+            lambda: Discriminant.of(means, center, covariance, estimators[0]._structure),
+        ).with_means(means)

@@ -14,8 +14,8 @@ from skokde._engine.bandwidth import Kernel, is_predictive, kernel_coordinates
 from skokde._engine.covariance import Structure, structure_of
 from skokde._engine.kde import KDE
 from skokde._engine.learn import Settings, State, learn
-from skokde._engine.mixture import Mixture
-from skokde._engine.predictive import PredictiveKDE
+from skokde._engine.mixture import Mixture, total_moments
+from skokde._engine.predictive import PredictiveKDE, settled
 from skokde._engine.scored import kde_of
 from skokde._validation import (
     check_bandwidth,
@@ -343,7 +343,7 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         self._set_state(learn(self._state, X, weights, settings))
         # One by one, so that the sum does not depend on the blocks.
         self._n_samples_seen = float(np.cumsum(np.append(self._n_samples_seen, weights))[-1])
-        self._snapshot = Snapshot()
+        self._snapshot = Snapshot(getattr(self, "_snapshot", None))
 
     @property
     def _state(self) -> State:
@@ -363,6 +363,10 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
     def _structure(self) -> Structure:
         return structure_of(self._mixture.covariances)
 
+    def _mean(self) -> np.ndarray:
+        """Of the samples."""
+        return self._snapshot.get("mean", None, lambda: total_moments(self._mixture)[1])
+
     def _kernel(self, bandwidth: str | float | np.ndarray) -> Kernel:
         """Kernel coordinates under a checked bandwidth."""
         return self._snapshot.get(
@@ -377,11 +381,24 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         """What is scored, under a checked bandwidth and a prior for the covariance if any."""
 
         def make() -> KDE | PredictiveKDE:
-            # The scale is dear, and the same under any prior.
-            kernel = None if is_predictive(bandwidth) else self._kernel(bandwidth)
-            return kde_of(self._state, self._structure, bandwidth, prior, kernel)
+            kernel, known = None, None
+            if not is_predictive(bandwidth):
+                kernel = self._kernel(bandwidth)  # dear, and the same under any prior
+            elif self._n_foretold:
+                known = self._settled_kde(prior)
+            return kde_of(self._state, self._structure, bandwidth, prior, kernel, known)
 
         return self._snapshot.get(("kde", prior is None), (bandwidth, prior), make)
+
+    def _settled_kde(self, prior: np.ndarray | None) -> PredictiveKDE:
+        """What most of the rows to come will change nothing of."""
+        part = settled(self._mixture, self._n_foretold)
+        # Where the covariances are the same object they have not changed; the value holds it.
+        return self._snapshot.lasting(
+            ("settled", prior is None),
+            (id(part.covariances), part.counts, part.means, prior),
+            lambda: (part, PredictiveKDE.of(part, self._evidence, self._structure, prior)),
+        )[1]
 
     def _checked_bandwidth(self) -> str | float | np.ndarray:
         """The `bandwidth` parameter as it is now."""

@@ -21,7 +21,7 @@ from skokde._calibration import (
 )
 from skokde._engine.covariance import STRUCTURES
 from skokde._engine.learn import State
-from skokde._engine.pooling import Discriminant, Pool, learn_pool
+from skokde._engine.pooling import Pool, learn_pool
 from skokde._engine.scored import kde_of
 
 both_structures = pytest.mark.parametrize("covariance_type", ["full", "diag"])
@@ -132,7 +132,7 @@ def by_hand(X, y, n_classes, covariance_type):
         log_density = np.column_stack(
             [kde_of(s, structure, "plugin", shared).log_density(X[start:end]) for s in states]
         )
-        q = Discriminant.of([s.mixture for s in states], shared, structure)
+        q = twins.discriminant([s.mixture for s in states], shared, structure)
         counts = np.bincount(y[before], minlength=n_classes)
         pool = learn_pool(
             pool,
@@ -167,9 +167,10 @@ def test_probabilities_are_those_of_the_pool(covariance_type):
     log_density = classifier.predict_joint_log_proba(new) - log_prior
     structure = STRUCTURES[covariance_type]
     mixtures = [e._mixture for e in classifier.estimators_]
-    shared = twins.shared_covariance(X, y)
+    start, _ = schedule(len(X), 3)[-1]  # the last checkpoint
+    shared = twins.shared_covariance(X[:start], y[:start])
     shared = np.diag(shared).copy() if covariance_type == "diag" else shared
-    q = Discriminant.of(mixtures, shared, structure).log_densities(new)
+    q = twins.discriminant(mixtures, shared, structure).log_densities(new)
     t, s, *b = classifier._calibration.pool.weights
     assert s > 0.0
     expected = log_softmax(log_prior + b + t * log_density + s * q, axis=1)

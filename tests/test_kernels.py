@@ -226,16 +226,64 @@ def test_two_means(d, covariance_type, kind):
     assert iterated > 0  # else the cut alone would pass
 
 
+WIDTHS, SHRINKS = np.array([1.0, 2.5, 8.0]), np.array([1.0, 0.8, 0.3])
+
+
+def log_densities(points, log_weights, means, covs, widths=WIDTHS, shrinks=SHRINKS):
+    decomposed = _log_density.decompose(means, covs, widths, shrinks)
+    return _log_density.log_densities(points, log_weights, means, *decomposed, widths, shrinks)
+
+
 @each_case
-def test_log_density(d, covariance_type, kind):
+def test_log_densities(d, covariance_type, kind):
     for seed in SEEDS:
         weights, means, covs = twins.random_components(d, covariance_type, kind, seed=seed)
-        inv_roots, _, log_dets = roots_of(covs, d)
         # More rows than a block of the loop holds, and not a multiple of it.
         points = 4.0 * np.random.default_rng(seed).normal(size=(150, d))
-        got = _log_density.log_density(points, np.log(weights), means, inv_roots, log_dets)
-        expected = twins.log_density(points, np.log(weights), means, covs)
+        got = log_densities(points, np.log(weights), means, covs)
+        expected = twins.log_densities(points, np.log(weights), means, covs, WIDTHS, SHRINKS)
         np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-12)
+        alone = log_densities(points[:1], np.log(weights), means, covs)
+        np.testing.assert_allclose(alone, got[:1], rtol=1e-13, atol=1e-13)
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "diag"])
+def test_log_densities_of_many_components(covariance_type):
+    # More eigenvectors than are projected on at a time, thin covariances among them.
+    parts = [twins.random_components(9, covariance_type, "compounds", seed=s) for s in range(5)]
+    if covariance_type == "full":
+        parts.insert(2, twins.random_components(9, "full", "thin", seed=7))
+    weights, means, covs = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    points = np.random.default_rng(0).normal(size=(65, 9))
+    got = log_densities(points, np.log(weights), means, covs)
+    expected = twins.log_densities(points, np.log(weights), means, covs, WIDTHS, SHRINKS)
+    np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_thin_covariances_take_little():
+    _, means, covs = twins.random_components(11, "full", "thin")
+    vectors, projections, precisions, starts, log_dets = _log_density.decompose(
+        means, covs, WIDTHS, SHRINKS
+    )
+    ranks = [np.linalg.matrix_rank(cov.reshape(11, 11), tol=1e-6) for cov in covs]
+    # Those of more than half of the features are not worth it.
+    ranks = [rank if rank <= 5 else 11 for rank in ranks]
+    assert np.diff(starts).tolist() == ranks
+    assert min(ranks) < 11
+    assert vectors.shape == (sum(ranks), 11)
+    assert projections.shape == (sum(ranks),)
+    assert precisions.shape == (sum(ranks), len(WIDTHS))
+    assert log_dets.shape == (len(covs), len(WIDTHS))
+
+
+@pytest.mark.parametrize("gap", [0.0, 1e-3, 5.0, 36.0, 300.0, 699.0, 701.0, 1e300])
+def test_sums_of_terms_far_apart(gap):
+    # Two Diracs at the same place, one of them less likely by so many nats.
+    log_weights = np.array([0.0, -gap])
+    got = log_densities(np.zeros((1, 1)), log_weights, np.zeros((2, 1)), np.empty((0, 1)))[0, 0]
+    np.testing.assert_allclose(
+        got + 0.5 * np.log(2.0 * np.pi), np.log1p(np.exp(-gap)), rtol=1e-14, atol=1e-15
+    )
 
 
 # ------------------------------------------------------------------------------ edge cases
@@ -450,28 +498,43 @@ def test_two_means_of_equal_means_parts_narrow_from_wide():
     assert sorted(sorted(side.tolist()) for side in sides) == [[0, 2, 4], [1, 3]]
 
 
-def test_log_density_of_no_rows():
-    got = _log_density.log_density(
-        np.empty((0, 2)), np.zeros(1), np.zeros((1, 2)), np.empty((0, 4)), np.empty(0)
-    )
-    assert got.shape == (0,)
+def test_log_densities_of_no_rows():
+    got = log_densities(np.empty((0, 2)), np.zeros(1), np.zeros((1, 2)), np.empty((0, 4)))
+    assert got.shape == (0, 3)
 
 
+@pytest.mark.parametrize("d", [2, 9])
+@pytest.mark.parametrize("kind", ["mixed", "thin"])
 @pytest.mark.parametrize("covariance_type", ["full", "diag"])
-def test_log_density_far_out(covariance_type):
-    weights, means, covs = twins.random_components(2, covariance_type, "mixed")
-    inv_roots, _, log_dets = roots_of(covs, 2)
-    points = np.array([[1e100, 0.0], [1e200, 1.0], [-1e300, 1e300], [1e308, -1e308]])
-    got = _log_density.log_density(points, np.log(weights), means, inv_roots, log_dets)
-    assert np.isfinite(got[0])
+def test_log_densities_far_out(covariance_type, kind, d):
+    if kind == "thin" and (d, covariance_type) != (9, "full"):
+        pytest.skip("no covariance is thin there")
+    weights, means, covs = twins.random_components(d, covariance_type, kind)
+    points = np.zeros((4, d))
+    points[:, :2] = [[1e100, 0.0], [1e200, 1.0], [-1e300, 1e300], [1e308, -1e308]]
+    got = log_densities(points, np.log(weights), means, covs)
+    assert np.isfinite(got[0]).all()
     assert np.all(np.isneginf(got[1:]))
 
 
-def test_log_density_with_a_vanished_weight():
+def test_log_densities_with_a_vanished_weight():
     log_weights = np.array([-np.inf, 0.0])
     means, none = np.array([[0.0], [3.0]]), np.empty((0, 1))
-    got = _log_density.log_density(np.array([[0.0]]), log_weights, means, none, np.empty(0))
+    got = log_densities(np.array([[0.0]]), log_weights, means, none)[:, 0]
     np.testing.assert_allclose(got, -0.5 * (9.0 + np.log(2 * np.pi)), rtol=1e-14)
+    got = log_densities(np.array([[0.0]]), log_weights[:1], means[:1], none)
+    assert np.isneginf(got).all()
+
+
+def test_small_negative_eigenvalues_count_for_zero():
+    v = np.array([1.0, 2.0, -1.0]) * 1e5
+    cov = (np.outer(v, v) - 1e-3 * np.eye(3)).reshape(1, -1)
+    log_dets = _log_density.decompose(np.zeros((1, 3)), cov, WIDTHS[:1], SHRINKS[:1])[-1]
+    np.testing.assert_allclose(log_dets, np.log(1.0 + v @ v), rtol=1e-9)
+    log_dets = _log_density.decompose(
+        np.zeros((1, 2)), np.array([[-1e-9, 3.0]]), WIDTHS[:1], SHRINKS[:1]
+    )[-1]
+    np.testing.assert_array_equal(log_dets, [[np.log(4.0)]])
 
 
 # ------------------------------------------------------------------------- read-only inputs
@@ -495,7 +558,9 @@ def test_read_only_arrays_are_taken(covariance_type):
     _goldberger.two_means(members, weights, means, covs, axis)
     _goldberger.two_means(members[:2], weights, means, covs)
     _roughness.roughness(weights, means, covs, 0.1, False)
-    _log_density.log_density(means, *frozen(np.log(weights)), means, factors[0], factors[2])
+    scales = frozen(WIDTHS.copy(), SHRINKS.copy())
+    decomposed = frozen(*_log_density.decompose(means, covs, *scales))
+    _log_density.log_densities(means, *frozen(np.log(weights)), means, *decomposed, *scales)
     every = frozen(*twins.random_components(d, covariance_type, "mixed", all_covs=True))
     _hellinger.hellinger(*every, *every)
     _append.append_rows(np.empty(9), np.empty((9, d)), 0, 0, means, weights, 0.9)

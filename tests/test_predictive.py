@@ -1,5 +1,6 @@
 """Bandwidths by prediction: kernels of several widths, and what they are weighted with."""
 
+import pickle
 from itertools import pairwise
 
 import numpy as np
@@ -22,11 +23,13 @@ from skokde._engine.predictive import (
     LONGEST_MEMORY,
     MEMORY,
     N_FOLDS,
+    PACE,
     PRIOR_EVIDENCE,
     PredictiveKDE,
     foretell,
     no_evidence,
     predictive_kde,
+    settled,
     shrinkage,
     weigh,
 )
@@ -110,15 +113,27 @@ def test_log_density_is_that_of_the_explicit_mixture(d, covariance_type, n, with
     np.testing.assert_allclose(covariances, expected[2], rtol=1e-8, atol=1e-9)
 
 
+def settled_density(covariance_type, X, n, **parameters):
+    """Of the first n rows, or of some more, until its kernels take all of them into account."""
+    density = density_of(covariance_type, X[:n], **parameters)
+    for row in X[n:]:
+        if settled(density._mixture, density._n_foretold).n_components == density.n_components_:
+            return density
+        density.partial_fit(row[None])
+    raise AssertionError("it never settles")
+
+
 @pytest.mark.parametrize("n", [20, 150], ids=["uncompressed", "compressed"])
 @both_structures
 @pytest.mark.parametrize("d", [1, 3])
 def test_each_width_keeps_mean_and_covariance(d, covariance_type, n):
-    mixture = compressed(d, covariance_type, n)
+    X = twins.clumps(d, n + 20)
+    density = settled_density(covariance_type, X, n, compression_threshold=0.05)
+    mixture = density._mixture
+    assert (mixture.n_compounds > 0) == (n == 150)
     _, mean, covariance = twins.mixture_moments(mixture)
     k = mixture.n_components
     # All the weight on one width at a time: what is shown has its components in this order.
-    density = density_of(covariance_type, twins.clumps(d, n), compression_threshold=0.05)
     weights, means, covariances = density.kde_mixture()
     covariances = twins.full_covariances(covariances)
     assert len(weights) == k * len(KERNEL_SCALES) + len(GAUSSIAN_SCALES)
@@ -130,6 +145,73 @@ def test_each_width_keeps_mean_and_covariance(d, covariance_type, n):
     for mean_of, wide, scale in zip(means[-3:], covariances[-3:], GAUSSIAN_SCALES, strict=True):
         got = 1.0, mean_of, wide / scale**2
         twins.assert_same_moments(got, (1.0, mean, covariance), covariance_type, rtol=1e-9)
+
+
+@both_structures
+def test_kernels_follow_the_samples_at_a_pace(covariance_type):
+    X = twins.clumps(2, 400)
+    density = density_of(covariance_type, X[:200], compression_threshold=0.05)
+    kept, fresh, frames = 0, 0, set()
+    for row in X[200:]:
+        density.partial_fit(row[None])
+        density.score_samples(row[None])
+        mixture, n_foretold = density._mixture, density._n_foretold
+        part = settled(mixture, n_foretold)
+        later = mixture.n_components - part.n_components
+        assert 0 <= later < max(1, PACE * part.counts.sum())
+        assert part.n_components >= n_foretold
+        assert part.covariances is mixture.covariances
+        kept, fresh = kept + (later > 0), fresh + (later == 0)
+        frames.add(density._kde("predictive").kde.frame.center.tobytes())
+    assert kept > 5 * fresh > 0
+    # Without the samples that came later each kernel is the same, but for the weight of all.
+    assert len(frames) < 0.3 * 200
+
+
+@both_structures
+def test_samples_that_came_later_are_scored_in_the_same_kernels(covariance_type):
+    X = twins.clumps(2, 400)
+    density = density_of(covariance_type, X[:390], compression_threshold=0.05)
+    for row in X[390:]:
+        density.partial_fit(row[None])
+        part = settled(density._mixture, density._n_foretold)
+        if part.n_components + 3 <= density.n_components_:
+            break
+    else:
+        raise AssertionError("all are settled at all times")
+    mixture = density._mixture
+    count, mean, covariance = twins.mixture_moments(part)
+    covariance = np.diag(np.diag(covariance)) if covariance_type == "diag" else covariance
+    full = twins.full_covariances(mixture.all_covariances())
+    shares = mixture.counts / mixture.counts.sum()
+    weights = density._evidence / density._evidence.sum()
+    points, total = X[:20], 0.0
+    for weight, scale in zip(weights, KERNEL_SCALES, strict=False):
+        b = scale * normal_reference(2, count)
+        a = (1.0 + b**2) ** -0.5
+        total += weight * np.exp(
+            twins.mixture_log_pdf(
+                points, shares, mean + a * (mixture.means - mean), a**2 * (full + b**2 * covariance)
+            )
+        )
+    for weight, scale in zip(weights[len(KERNEL_SCALES) :], GAUSSIAN_SCALES, strict=True):
+        total += weight * multivariate_normal(mean, scale**2 * covariance).pdf(points)
+    np.testing.assert_allclose(density.score_samples(points), np.log(total), rtol=1e-9)
+
+
+@pytest.mark.parametrize("forgetting_factor", [1.0, 0.98])
+@both_structures
+def test_scores_do_not_depend_on_what_was_scored_before(covariance_type, forgetting_factor):
+    # What is kept between rows must be what a model that never scored makes.
+    X = twins.clumps(3, 320)
+    # Rows that repeat earlier ones, Diracs or not, change counts that the kernels go by.
+    X[250:] = X[np.random.default_rng(0).integers(0, 250, size=70)]
+    density = density_of(covariance_type, X[:60], forgetting_factor=forgetting_factor)
+    for i, row in enumerate(X[60:]):
+        weight = 1.0 + i % 3
+        density.partial_fit(row[None], sample_weight=[weight])
+        fresh = pickle.loads(pickle.dumps(density))
+        np.testing.assert_array_equal(density.score_samples(X[:9]), fresh.score_samples(X[:9]))
 
 
 def test_shrinkage_leads_from_the_samples_to_one_gaussian():

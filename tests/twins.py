@@ -13,6 +13,7 @@ from scipy.stats import multivariate_normal
 
 from skokde._engine.covariance import STRUCTURES
 from skokde._engine.learn import Settings, State, learn
+from skokde._engine.pooling import Discriminant
 
 # ---------------------------------------------------------------------------- representations
 
@@ -325,11 +326,23 @@ def cluster(weights, means, covs, threshold, axis, max_clusters):
         leaves += two_means(leaf, weights, means, covs, axis if leaf is everything else None)
 
 
-def log_density(points, log_weights, means, covs):
-    """Of a mixture with the covariances S_i + I; the S_i themselves are given."""
+def log_densities(points, log_weights, means, covs, widths, shrinks):
+    """Of mixtures of N(a mu_i, a^2 (S_i + b^2 I))."""
     d = means.shape[1]
-    smoothed = matrices(covs, d, len(means)) + np.eye(d)
-    return mixture_log_pdf(points, np.exp(log_weights), means, smoothed)
+    covs = matrices(covs, d, len(means))
+    return np.column_stack(
+        [
+            mixture_log_pdf(
+                points, np.exp(log_weights), a * means, a**2 * (covs + b**2 * np.eye(d))
+            )
+            for a, b in zip(shrinks, widths, strict=True)
+        ]
+    )
+
+
+def discriminant(mixtures, covariance, structure):
+    means = np.array([mixture_moments(mixture)[1] for mixture in mixtures])
+    return Discriminant.of(means, means[0], covariance, structure)
 
 
 # ------------------------------------------------------------------------------- quadrature

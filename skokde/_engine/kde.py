@@ -7,9 +7,11 @@ from typing import NamedTuple
 import numpy as np
 
 from skokde._engine._hellinger import factorize_all
-from skokde._engine._log_density import log_density
+from skokde._engine._log_density import decompose, log_densities
 from skokde._engine.mixture import Mixture
 from skokde._engine.whitening import Frame
+
+ONE = np.ones(1)
 
 
 class Components(NamedTuple):
@@ -57,46 +59,73 @@ def factorize(components: Components) -> Factors:
 
 
 class KDE(NamedTuple):
-    """What scoring needs, made once after learning.
+    """What scoring needs, made once after learning: the same components under several kernels.
+
+    Under a kernel of width b, with a the factor by which the estimate is shrunk towards the origin,
+    a component is N(a mu_i, a^2 (S_i + b^2 I)).
 
     Attributes
     ----------
     frame : Frame
-        Kernel coordinates.
+        Coordinates in which no width is below one.
     components : Components
-    inv_roots : (m, d * d) or (m, d) array
-    log_dets : (m,) array
-        Both as in `Factors`.
+    widths, shrinks : (n_widths,) arrays
+        The b and the a.
+    decomposed : tuple of arrays
+        See `decompose`.
     """
 
     frame: Frame
     components: Components
-    inv_roots: np.ndarray
-    log_dets: np.ndarray
+    widths: np.ndarray
+    shrinks: np.ndarray
+    decomposed: tuple[np.ndarray, ...]
 
     @classmethod
-    def of(cls, mixture: Mixture, frame: Frame) -> KDE:
-        return cls.in_frame(frame, components_in(frame, *mixture[:3]))
+    def of(
+        cls, mixture: Mixture, frame: Frame, widths: np.ndarray = ONE, shrinks: np.ndarray = ONE
+    ) -> KDE:
+        """Of a mixture in any coordinates; by default with H = I in them, and no shrinking."""
+        components = components_in(frame, *mixture[:3])
+        decomposed = decompose(components.means, components.covariances, widths, shrinks)
+        return cls(frame, components, widths, shrinks, decomposed)
 
-    @classmethod
-    def in_frame(cls, frame: Frame, components: Components) -> KDE:
-        """Of components that are in these coordinates already."""
-        factors = factorize(components)
-        return cls(frame, components, factors.inv_roots, factors.log_dets)
+    def with_diracs(self, counts: np.ndarray, means: np.ndarray) -> KDE:
+        """With more Diracs, at those means in data units; the counts are all components'."""
+        means = np.concatenate([self.components.means, self.frame.points(means)])
+        components = Components(counts / counts.sum(), means, self.components.covariances)
+        return self._replace(components=components)
 
-    def log_density(self, X: np.ndarray) -> np.ndarray:
-        """Log-densities of rows in data units, in nats."""
+    def log_densities(self, points: np.ndarray) -> np.ndarray:
+        """Log-densities (n, n_widths) of points of the frame, per unit of the data, in nats."""
         with np.errstate(divide="ignore"):  # the logarithm of a weight that has underflowed
             log_weights = np.log(self.components.weights)
-        points = self.frame.points_within_reach(X)
-        return self.frame.log_det + log_density(
-            points, log_weights, self.components.means, self.inv_roots, self.log_dets
+        return self.frame.log_det + log_densities(
+            points,
+            log_weights,
+            self.components.means,
+            *self.decomposed,
+            self.widths,
+            self.shrinks,
         )
 
-    def components_back(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Weights, means and covariances of the Gaussians, in data units."""
-        weights, means, compounds = self.components
+    def log_density(self, X: np.ndarray) -> np.ndarray:
+        """Log-densities of rows in data units under the first kernel, in nats."""
+        return self.log_densities(self.frame.points_within_reach(X))[:, 0]
+
+    def kernels_back(self) -> np.ndarray:
+        """Covariances (n_widths, d, d) or (n_widths, d) of the kernels, in data units."""
         identity = self.frame.identity_back()
-        covariances = np.tile(identity, (len(weights), *(1,) * identity.ndim))
-        covariances[: len(compounds)] += self.frame.covariances_back(compounds)
-        return weights, self.frame.center + self.frame.vectors_back(means), covariances
+        return np.multiply.outer((self.shrinks * self.widths) ** 2, identity)
+
+    def components_back(self) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """Weights, means and covariances of the Gaussians of each width, in data units."""
+        weights, means, compounds = self.components
+        compounds = self.frame.covariances_back(compounds)
+        means = self.frame.vectors_back(means)
+        mixtures = []
+        for kernel, shrink in zip(self.kernels_back(), self.shrinks, strict=True):
+            covariances = np.tile(kernel, (len(weights), *(1,) * kernel.ndim))
+            covariances[: len(compounds)] += shrink**2 * compounds
+            mixtures.append((weights, self.frame.center + shrink * means, covariances))
+        return mixtures

@@ -17,8 +17,8 @@ import numpy as np
 
 from skokde._engine.bandwidth import normal_reference
 from skokde._engine.covariance import Structure
-from skokde._engine.kde import KDE, Components, components_in
-from skokde._engine.mixture import Mixture, flatten
+from skokde._engine.kde import KDE
+from skokde._engine.mixture import Mixture
 from skokde._engine.whitening import whiten
 
 # The widths b, in units of the normal-reference scale, and the spreads of single Gaussians about
@@ -36,19 +36,25 @@ LEAST_SHARE = 1e-9
 # Before the first compression each part of the samples is predicted from the others.
 N_FOLDS = 4
 EM_STEPS = 10
+# The kernels follow the samples when there are more of them by this share.
+PACE = 0.05
 
 
 class PredictiveKDE(NamedTuple):
-    """A mixture of kernel density estimates under kernels of all widths.
+    """A mixture of kernel density estimates under kernels of all widths, and of wide Gaussians.
 
     Attributes
     ----------
-    kdes : list of n_widths KDEs
+    kde : KDE
+        Shrunk towards the model's mean, the origin of its coordinates.
+    spreads : (n_gaussians,) array
+        Standard deviations of the Gaussians about the mean, in the same coordinates.
     evidence : (n_widths,) array
-        Their weights, times any number.
+        The weights, times any number.
     """
 
-    kdes: list[KDE]
+    kde: KDE
+    spreads: np.ndarray
     evidence: np.ndarray
 
     @classmethod
@@ -60,18 +66,11 @@ class PredictiveKDE(NamedTuple):
         prior: np.ndarray | None,
     ) -> PredictiveKDE:
         """All widths of a mixture that is not empty, under a prior for its covariance if any."""
-        d = mixture.n_features
         frame, _, count = whiten(mixture, structure, prior)
-        widths = np.array(KERNEL_SCALES) * normal_reference(d, count)
-        kdes = []
-        for width, factor in zip(widths, shrinkage(widths), strict=True):
-            components = components_in(frame.divided(width), *mixture[:3])
-            # Seen from the mean, shrinking the estimate is the same as spreading the points.
-            kdes.append(KDE.in_frame(frame.divided(factor * width), components))
-        nothing = flatten(np.empty((0, *structure.shape(d))))
-        gaussian = Components(np.ones(1), np.zeros((1, d)), nothing)
-        kdes += [KDE.in_frame(frame.divided(scale), gaussian) for scale in GAUSSIAN_SCALES]
-        return cls(kdes, evidence)
+        widths = np.array(KERNEL_SCALES) * normal_reference(mixture.n_features, count)
+        narrowest = widths.min()
+        kde = KDE.of(mixture, frame.divided(narrowest), widths / narrowest, shrinkage(widths))
+        return cls(kde, np.array(GAUSSIAN_SCALES) / narrowest, evidence)
 
     @property
     def weights(self) -> np.ndarray:
@@ -79,7 +78,14 @@ class PredictiveKDE(NamedTuple):
 
     def log_densities(self, X: np.ndarray) -> np.ndarray:
         """Log-densities (n, n_widths) of rows under each of the kernels, in nats."""
-        return np.column_stack([kde.log_density(X) for kde in self.kdes])
+        frame = self.kde.frame
+        points = frame.points_within_reach(X)
+        d = points.shape[1]
+        with np.errstate(over="ignore"):
+            squares = np.einsum("nd,nd->n", points, points)
+        wide = -0.5 * (np.divide.outer(squares, self.spreads**2) + d * np.log(2.0 * np.pi))
+        wide += frame.log_det - d * np.log(self.spreads)
+        return np.column_stack([self.kde.log_densities(points), wide])
 
     def log_density(self, X: np.ndarray) -> np.ndarray:
         """Log-densities of rows in data units, in nats."""
@@ -87,21 +93,22 @@ class PredictiveKDE(NamedTuple):
 
     def bandwidth(self) -> np.ndarray:
         """Average covariance of the kernels, in data units; single Gaussians have none."""
-        kernels = slice(len(KERNEL_SCALES))
-        covariances = [kde.frame.identity_back() for kde in self.kdes[kernels]]
-        weights = self.weights[kernels] / self.weights[kernels].sum()
-        return np.tensordot(weights, covariances, axes=1)
+        kernels = self.kde.kernels_back()
+        weights = self.weights[: len(kernels)]
+        return np.tensordot(weights / weights.sum(), kernels, axes=1)
 
     def components(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Weights, means and covariances of all Gaussians, in data units."""
-        parts = [
+        frame = self.kde.frame
+        parts = self.kde.components_back()
+        for spread in self.spreads:
+            parts.append((np.ones(1), frame.center[None], spread**2 * frame.identity_back()[None]))
+        weighted = [
             (weight * shares, means, covariances)
-            for weight, (shares, means, covariances) in zip(
-                self.weights, (kde.components_back() for kde in self.kdes), strict=True
-            )
+            for weight, (shares, means, covariances) in zip(self.weights, parts, strict=True)
         ]
         weights, means, covariances = (
-            np.concatenate(arrays) for arrays in zip(*parts, strict=True)
+            np.concatenate(arrays) for arrays in zip(*weighted, strict=True)
         )
         return weights, means, covariances
 
@@ -199,14 +206,44 @@ def foretell(
     return prior_evidence + learned * min(1.0, most / max(learned.sum(), most))
 
 
+def settled(mixture: Mixture, n_foretold: int) -> Mixture:
+    """The part of a mixture that the kernels take their shape and size from.
+
+    Samples since the last compression are left out until they are a good many more, so that one
+    sample more changes next to nothing of what scoring needs.
+
+    Parameters
+    ----------
+    mixture : Mixture
+    n_foretold : int
+        See `foretell`.
+    """
+    later = mixture.n_components - n_foretold
+    if not (n_foretold and later):
+        return mixture
+    pace = max(1, int(PACE * mixture.counts[:n_foretold].sum()))
+    n = mixture.n_components - later % pace
+    return mixture._replace(counts=mixture.counts[:n], means=mixture.means[:n])
+
+
 def predictive_kde(
     mixture: Mixture,
     n_foretold: int,
     evidence: np.ndarray,
     structure: Structure,
     prior: np.ndarray | None,
+    known: PredictiveKDE | None = None,
 ) -> PredictiveKDE:
-    """What is scored; the parameters are those of `foretell`."""
+    """What is scored; the parameters are those of `foretell`.
+
+    Parameters
+    ----------
+    known : PredictiveKDE, default=None
+        That of the settled part, where it has been made already.
+    """
     if not n_foretold:
         evidence = foretell(mixture, 0, evidence, structure, prior)
-    return PredictiveKDE.of(mixture, evidence, structure, prior)
+    if known is None:
+        known = PredictiveKDE.of(settled(mixture, n_foretold), evidence, structure, prior)
+    later = mixture.means[len(known.kde.components.weights) :]
+    return known._replace(kde=known.kde.with_diracs(mixture.counts, later), evidence=evidence)

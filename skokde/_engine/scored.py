@@ -22,6 +22,7 @@ def kde_of(
     bandwidth: str | float | np.ndarray,
     prior: np.ndarray | None = None,
     kernel: Kernel | None = None,
+    known: PredictiveKDE | None = None,
 ) -> KDE | PredictiveKDE:
     """The density estimate of a model that is not empty.
 
@@ -35,9 +36,13 @@ def kde_of(
         shape already.
     kernel : Kernel, default=None
         The kernel coordinates of a bandwidth that is not predictive, where they are known.
+    known : PredictiveKDE, default=None
+        Of one that is, see `predictive_kde`.
     """
     if is_predictive(bandwidth):
-        return predictive_kde(state.mixture, state.n_foretold, state.evidence, structure, prior)
+        return predictive_kde(
+            state.mixture, state.n_foretold, state.evidence, structure, prior, known
+        )
     if kernel is None:
         kernel = kernel_coordinates(state.mixture, structure, bandwidth)
     if prior is None or isinstance(bandwidth, np.ndarray):
