@@ -9,7 +9,6 @@ from typing import Any, Self
 import numpy as np
 from joblib import Parallel, delayed, effective_n_jobs
 from numpy.typing import ArrayLike
-from scipy.special import logsumexp
 from sklearn.base import ClassifierMixin
 from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets, unique_labels
@@ -223,7 +222,9 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         with unchanged_on_error(self), one_blas_thread():
             first = not hasattr(self, "classes_")
             X, y = validate_data(self, X, y, dtype=np.float64, order="C", reset=first)
-            check_classification_targets(y)
+            known = not first and set(self.classes_.tolist()).issuperset(y.tolist())
+            if not known:  # it takes longer than all else that a row does
+                check_classification_targets(y)
             weights = check_weights(sample_weight, len(X))
             if classes is not None:
                 classes = unique_labels(column_or_1d(classes))
@@ -238,7 +239,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
                     )
             elif first:
                 self._set_classes(unique_labels(y), declared=False)
-            elif not (self._classes_declared or np.isin(y, self.classes_).all()):
+            elif not (self._classes_declared or known):
                 self._set_classes(unique_labels(self.classes_, y), declared=False)
             self._learn(X, y, weights)
         return self
@@ -256,7 +257,9 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
             log P(c) + log p(x | c) in nats; -inf for classes without a sample or with zero prior.
             Neither is calibrated.
         """
-        return self._log_joint(self._checked(X))
+        X = self._checked(X)
+        with one_blas_thread():
+            return self._log_joint(X, self.class_prior_)
 
     def predict_log_proba(self, X: ArrayLike) -> np.ndarray:
         """Logarithms of class probabilities.
@@ -271,21 +274,26 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
             log P(c | x) in nats. Rows so far out that no class has a density there get the prior.
         """
         X = self._checked(X)
-        joint = self._log_joint(X)
+        with one_blas_thread():
+            return self._log_proba(X)
+
+    def _log_proba(self, X: np.ndarray) -> np.ndarray:
+        """Logarithms of class probabilities of validated rows."""
+        prior = self.class_prior_
+        joint = self._log_joint(X, prior)
         with np.errstate(divide="ignore"):
-            log_prior = np.log(self.class_prior_)
+            log_prior = np.log(prior)
         nowhere = np.isneginf(joint.max(axis=1))
         if self.calibrate:
             possible = np.isfinite(log_prior)
             log_density = np.zeros_like(joint)
             log_density[:, possible] = relative(joint[:, possible] - log_prior[possible], FARTHEST)
-            with one_blas_thread():
-                linear = self._discriminant(X)
+            linear = self._discriminant(X)
             joint = self._calibration.pool.logits(log_prior, log_density, linear)
         joint[nowhere] = log_prior
         # Far out the densities are so small that only their ratios keep their digits.
         joint -= joint.max(axis=1, keepdims=True)
-        return joint - logsumexp(joint, axis=1, keepdims=True)
+        return joint - np.logaddexp.reduce(joint, axis=1, keepdims=True)
 
     def predict_proba(self, X: ArrayLike) -> np.ndarray:
         """Class probabilities.
@@ -328,7 +336,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         ndarray of shape (n_samples,)
             log p(x), the densities of the classes weighted by their priors, in nats.
         """
-        return logsumexp(self.predict_joint_log_proba(X), axis=1)
+        return np.logaddexp.reduce(self.predict_joint_log_proba(X), axis=1)
 
     @property
     def class_prior_(self) -> np.ndarray:
@@ -350,17 +358,15 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         check_is_fitted(self)
         return validate_data(self, X, dtype=np.float64, order="C", reset=False)
 
-    def _log_joint(self, X: np.ndarray) -> np.ndarray:
+    def _log_joint(self, X: np.ndarray, prior: np.ndarray) -> np.ndarray:
         """Prior times density of validated rows."""
-        prior = self.class_prior_
 
         def joint(code: int, estimator: OnlineKDEDensity) -> np.ndarray:
             if not (prior[code] > 0.0 and estimator.__sklearn_is_fitted__()):
                 return np.full(len(X), -np.inf)
             return np.log(prior[code]) + self._kde(estimator).log_density(X)
 
-        with one_blas_thread():
-            return np.column_stack(self._for_each_class(joint))
+        return np.column_stack(self._for_each_class(joint))
 
     def _set_classes(self, classes: np.ndarray, *, declared: bool) -> None:
         """Set `classes_`, which hold those that were there before."""

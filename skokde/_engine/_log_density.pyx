@@ -6,8 +6,8 @@ from libc.math cimport fmax, log, sqrt, M_PI
 from scipy.linalg.cython_blas cimport dgemm
 from skokde._engine._gaussian cimport eigh, residue, thin_factor, thin_gram, thin_limit, work_size
 
-# The loops that most of the time goes to, each over one block of points. The compiler makes them
-# for two generations of processors, and what fits is taken at run time, with the same results.
+# The loops that most of the time goes to, each over a block of so many points. The compiler makes
+# them for two generations of processors, and what fits is taken at run time, with the same results.
 cdef extern from *:
     """
     #include <math.h>
@@ -53,28 +53,28 @@ cdef extern from *:
     /* squares[a] += precision * (x[a] - mean)^2, for n coordinates of all points */
     FOR_EACH_PROCESSOR
     static void add_squares(
-        Py_ssize_t n, const double* x, const double* means, double shrink,
+        int size, Py_ssize_t n, const double* x, const double* means, double shrink,
         const double* precisions, Py_ssize_t stride, double* squares
     ) {
         double sums[BLOCK];
-        for (int a = 0; a < BLOCK; a++)
+        for (int a = 0; a < size; a++)
             sums[a] = squares[a];
         for (Py_ssize_t j = 0; j < n; j++) {
             const double mean = shrink * means[j], precision = precisions[j * stride];
-            for (int a = 0; a < BLOCK; a++) {
+            for (int a = 0; a < size; a++) {
                 const double delta = x[j * BLOCK + a] - mean;
                 sums[a] += precision * (delta * delta);
             }
         }
-        for (int a = 0; a < BLOCK; a++)
+        for (int a = 0; a < size; a++)
             squares[a] = sums[a];
     }
 
     /* squares := base - squares / 2; zero if rounding has made them negative, and -inf if they
        overflow, or differ by more than that */
     FOR_EACH_PROCESSOR
-    static void finish(double base, double* squares) {
-        for (int a = 0; a < BLOCK; a++) {
+    static void finish(int size, double base, double* squares) {
+        for (int a = 0; a < size; a++) {
             const double square = squares[a] < 0.0 ? 0.0 : squares[a];
             squares[a] = square == square ? base - 0.5 * square : -INFINITY;
         }
@@ -82,37 +82,39 @@ cdef extern from *:
 
     /* log sum_i exp(terms[i]) for each point */
     FOR_EACH_PROCESSOR
-    static void log_sums(Py_ssize_t k, Py_ssize_t stride, const double* terms, double* out) {
+    static void log_sums(
+        int size, Py_ssize_t k, Py_ssize_t stride, const double* terms, double* out
+    ) {
         double peaks[BLOCK], sums[BLOCK], logs[BLOCK];
-        for (int a = 0; a < BLOCK; a++) {
+        for (int a = 0; a < size; a++) {
             peaks[a] = -INFINITY;
             sums[a] = 0.0;
         }
         for (Py_ssize_t i = 0; i < k; i++)
-            for (int a = 0; a < BLOCK; a++) {
+            for (int a = 0; a < size; a++) {
                 const double term = terms[i * stride + a];
                 peaks[a] = term > peaks[a] ? term : peaks[a];
             }
         for (Py_ssize_t i = 0; i < k; i++) {
-            for (int a = 0; a < BLOCK; a++) {
+            for (int a = 0; a < size; a++) {
                 const double below = terms[i * stride + a] - peaks[a];
                 logs[a] = below > -700.0 ? below : -700.0;
             }
-            for (int a = 0; a < BLOCK; a++)
+            for (int a = 0; a < size; a++)
                 sums[a] += exp_nonpositive(logs[a]);
         }
-        for (int a = 0; a < BLOCK; a++)
+        for (int a = 0; a < size; a++)
             out[a] = peaks[a] > -INFINITY ? peaks[a] + log(sums[a]) : -INFINITY;
     }
     """
     enum: BLOCK
     void add_squares(
-        Py_ssize_t n, const double* x, const double* means, double shrink,
+        int size, Py_ssize_t n, const double* x, const double* means, double shrink,
         const double* precisions, Py_ssize_t stride, double* squares
     ) noexcept nogil
-    void finish(double base, double* squares) noexcept nogil
+    void finish(int size, double base, double* squares) noexcept nogil
     void log_sums(
-        Py_ssize_t k, Py_ssize_t stride, const double* terms, double* out
+        int size, Py_ssize_t k, Py_ssize_t stride, const double* terms, double* out
     ) noexcept nogil
 
 
@@ -251,7 +253,7 @@ def log_densities(
     cdef Py_ssize_t m = starts.shape[0] - 1, n_widths = widths.shape[0]
     cdef Py_ssize_t first, size, a, i, j, w, last, rank, most = 0, group = 0
     cdef bint full = vectors.shape[0] > 0 or starts[m] == 0
-    cdef int rows = BLOCK, columns, order = <int>d
+    cdef int rows, stride = BLOCK, columns, order = <int>d
     cdef char no = b"N"
     cdef double one = 1.0, zero = 0.0, narrow, constant
     for i in range(m):
@@ -276,6 +278,7 @@ def log_densities(
                 bases[i, w] -= 0.5 * (log_dets[i, w] if i < m else d * log(narrow))
         for first in range(0, n, 64):  # BLOCK
             size = min(<Py_ssize_t>BLOCK, n - first)
+            rows = <int>(size + 7) // 8 * 8  # whole vectors of every processor
             for a in range(size):
                 for j in range(d):
                     x[j, a] = points[first + a, j]
@@ -287,9 +290,9 @@ def log_densities(
                         last += 1
                     columns = <int>(starts[last] - starts[i])
                     if columns > 0:
-                        dgemm(&no, &no, &rows, &columns, &order, &one, &x[0, 0], &rows,
+                        dgemm(&no, &no, &rows, &columns, &order, &one, &x[0, 0], &stride,
                               <double*>&vectors[starts[i], 0], &order, &zero,
-                              &projected[0, 0], &rows)
+                              &projected[0, 0], &stride)
                     coordinates = &projected[0, 0]
                 rank = starts[i + 1] - starts[i] if i < m else 0
                 for w in range(n_widths):
@@ -297,17 +300,17 @@ def log_densities(
                     for a in range(BLOCK):
                         square[a] = 0.0
                     if rank < d:
-                        add_squares(d, &x[0, 0], &means[i, 0], shrinks[w], &narrows[w], 0,
+                        add_squares(rows, d, &x[0, 0], &means[i, 0], shrinks[w], &narrows[w], 0,
                                     square)
                     if rank > 0:
-                        add_squares(rank, coordinates if full else &x[0, 0],
+                        add_squares(rows, rank, coordinates if full else &x[0, 0],
                                     &projections[starts[i]], shrinks[w],
                                     &precisions[starts[i], w], n_widths, square)
-                    finish(bases[i, w], square)
+                    finish(rows, bases[i, w], square)
                 if full and i < m:
                     coordinates += rank * BLOCK
             for w in range(n_widths):
-                log_sums(k, n_widths * BLOCK, &terms[0, w, 0], &sums[0])
+                log_sums(rows, k, n_widths * BLOCK, &terms[0, w, 0], &sums[0])
                 for a in range(size):
                     result[first + a, w] = sums[a]
     return out

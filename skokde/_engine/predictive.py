@@ -81,11 +81,14 @@ class PredictiveKDE(NamedTuple):
         frame = self.kde.frame
         points = frame.points_within_reach(X)
         d = points.shape[1]
+        out = np.empty((len(points), len(self.evidence)))
+        n_kernels = len(self.kde.widths)
+        out[:, :n_kernels] = self.kde.log_densities(points)
         with np.errstate(over="ignore"):
-            squares = np.einsum("nd,nd->n", points, points)
-        wide = -0.5 * (np.divide.outer(squares, self.spreads**2) + d * np.log(2.0 * np.pi))
-        wide += frame.log_det - d * np.log(self.spreads)
-        return np.column_stack([self.kde.log_densities(points), wide])
+            squares = (points * points).sum(axis=1, keepdims=True)
+        out[:, n_kernels:] = squares / (-2.0 * self.spreads**2)
+        out[:, n_kernels:] += frame.log_det - d * (np.log(self.spreads) + 0.5 * np.log(2.0 * np.pi))
+        return out
 
     def log_density(self, X: np.ndarray) -> np.ndarray:
         """Log-densities of rows in data units, in nats."""

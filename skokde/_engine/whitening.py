@@ -43,15 +43,16 @@ class Frame(NamedTuple):
     log_det: float
 
     def points(self, X: np.ndarray) -> np.ndarray:
-        standardized = (X - self.center) / self.spread
-        return np.ascontiguousarray(self.structure.map_vectors(standardized, self.matrix))
+        return self._turned((X - self.center) / self.spread)
 
     def points_within_reach(self, X: np.ndarray) -> np.ndarray:
         """Points of any rows; those that are too far to be told apart are brought nearer."""
         with np.errstate(over="ignore"):
-            reach = FARTHEST * self.spread
-            low, high = self.center - reach, self.center + reach
-        return self.points(np.clip(X, low, high))
+            standardized = (X - self.center) / self.spread
+        return self._turned(np.minimum(np.maximum(standardized, -FARTHEST), FARTHEST))
+
+    def _turned(self, standardized: np.ndarray) -> np.ndarray:
+        return np.ascontiguousarray(self.structure.map_vectors(standardized, self.matrix))
 
     def covariances(self, covariances: np.ndarray) -> np.ndarray:
         """Covariances in these coordinates, flattened for the compiled functions."""

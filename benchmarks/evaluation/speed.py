@@ -1,0 +1,381 @@
+"""How fast skokde is, beside what a user would run instead."""
+
+from __future__ import annotations
+
+import argparse
+import time
+import warnings
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from sklearn.mixture import GaussianMixture
+from sklearn.naive_bayes import GaussianNB
+from threadpoolctl import threadpool_limits
+
+from evaluation.batch import CVKernelDensity, DensityClassifier
+from evaluation.cells import OK, _peak, _start_peak, run_apart, unit_of_time, versions
+from evaluation.datasets import SETS, load_dataset
+from evaluation.models import MODELS
+from evaluation.options import add_common_options
+from evaluation.protocol import StreamSplit, nll
+from evaluation.report import Peers
+from skokde import OnlineKDEClassifier, OnlineKDEDensity
+
+TRAINED = ("skokde full okde", "skokde diag okde", "skokde", "skokde diag")
+
+
+def cpu(function: Callable[[], Any], repeats: int = 1) -> float:
+    """CPU seconds of a call, the least of several."""
+    times = []
+    for _ in range(repeats):
+        start = time.process_time()
+        function()
+        times.append(time.process_time() - start)
+    return min(times)
+
+
+def split(name: str, data: Path | None) -> tuple[np.ndarray, ...]:
+    """Rows and classes of the first shuffle's stream, and of its test rows."""
+    loaded = load_dataset(name, data)
+    train, test = StreamSplit().of_seed(len(loaded.X), 0)
+    return loaded.X[train], loaded.y[train], loaded.X[test], loaded.y[test]
+
+
+def clumps(n: int, d: int, seed: int = 0) -> np.ndarray:
+    """Three correlated clumps."""
+    rng = np.random.default_rng([seed, d])
+    roots = rng.normal(size=(3, d, d)) / np.sqrt(d)
+    centers = 3.0 * rng.normal(size=(3, d))
+    which = rng.integers(0, 3, size=n)
+    X = rng.normal(size=(n, d))
+    for c in range(3):
+        X[which == c] = X[which == c] @ roots[c] + centers[c]
+    return X
+
+
+def training(options: argparse.Namespace) -> pd.DataFrame:
+    peers, unit, rows = Peers.read(options.reference), unit_of_time(), []
+    for name in options.sets:
+        X, y, X_test, y_test = split(name, options.data)
+        for label in TRAINED:
+            model = MODELS[label]
+            classifier = type(model.estimator)(**model.estimator.get_params())
+            seconds = cpu(partial(classifier.partial_fit, X, y, classes=np.unique(y)))
+            row = {
+                "set": name,
+                "model": label,
+                "units": seconds / unit,
+                "us per row": 1e6 * seconds / len(X),
+                "accuracy, %": 100.0 * classifier.score(X_test[:20000], y_test[:20000]),
+                "-log p": nll(classifier, X_test[:20000], y_test[:20000]),
+                "K": np.mean(model.components(classifier)),
+            }
+            covariance = classifier.covariance_type
+            theirs = peers.of_seeds(name, covariance, "train")
+            row["xokde++, units"] = theirs.mean() if len(theirs) else np.nan
+            row["times faster"] = row["xokde++, units"] / row["units"]
+            rows.append(row)
+    frame = pd.DataFrame(rows)
+    for label in TRAINED:
+        ratios = frame.loc[frame.model == label, "times faster"].dropna()
+        if len(ratios):
+            mean = np.exp(np.log(ratios).mean())
+            rows.append({"set": "geometric mean", "model": label, "times faster": mean})
+            rows.append({"set": "least", "model": label, "times faster": ratios.min()})
+    return pd.DataFrame(rows)
+
+
+def with_components(k: int, X: np.ndarray, **parameters: Any) -> OnlineKDEDensity:
+    """A density that holds just so many components."""
+    density = OnlineKDEDensity(max_components=k, compression_threshold=1e-3, **parameters)
+    density.fit(X[:2000])
+    for row in X[2000:]:
+        if density.n_components_ == k:
+            return density
+        density.partial_fit(row[None])
+    raise RuntimeError(f"it never holds {k} components")
+
+
+def scoring(options: argparse.Namespace) -> pd.DataFrame:
+    rows = []
+    for n, k, d in ((100_000, 40, 8), (100_000, 60, 16), (20_000, 60, 64)):
+        X, points = clumps(4000, d), clumps(n, d, seed=1)
+        for covariance in ("full", "diag"):
+            mixture = GaussianMixture(
+                k,
+                covariance_type=covariance,
+                max_iter=3,
+                init_params="random_from_data",
+                random_state=0,
+            )
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # three rounds are not meant to converge
+                mixture.fit(X)
+            theirs = cpu(partial(mixture.score_samples, points), 5)
+            for bandwidth in ("okde", "predictive"):
+                density = with_components(k, X, covariance_type=covariance, bandwidth=bandwidth)
+                ours = cpu(partial(density.score_samples, points), 5)
+                rows.append(
+                    {
+                        "rows": n,
+                        "components": k,
+                        "features": d,
+                        "covariances": covariance,
+                        "bandwidth": bandwidth,
+                        "beside": "GaussianMixture",
+                        "s": ours,
+                        "theirs, s": theirs,
+                        "times faster": theirs / ours,
+                    }
+                )
+    X, y, X_test, y_test = split("letter", options.data)
+    exact = DensityClassifier(CVKernelDensity(), standardize=True).fit(X, y)
+    theirs = cpu(partial(exact.predict_joint_log_proba, X_test))
+    for label in ("skokde full okde", "skokde"):
+        classifier = OnlineKDEClassifier(**MODELS[label].estimator.get_params()).fit(X, y)
+        ours = cpu(partial(classifier.predict_joint_log_proba, X_test), 3)
+        rows.append(
+            {
+                "rows": len(X_test),
+                "components": f"letter, {sum(MODELS[label].components(classifier)):.0f}",
+                "features": X.shape[1],
+                "covariances": "full",
+                "bandwidth": classifier.bandwidth,
+                "beside": f"KernelDensity, {len(X)}",
+                "s": ours,
+                "theirs, s": theirs,
+                "times faster": theirs / ours,
+                "-log p": nll(classifier, X_test, y_test),
+                "theirs, -log p": nll(exact, X_test, y_test),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def one_by_one(
+    X: np.ndarray, learn: Callable[[int], Any], predict: Callable[[int], Any]
+) -> tuple[float, float]:
+    """Microseconds of an update and of a prediction, over a stream."""
+    learning = predicting = 0.0
+    for i in range(len(X)):
+        start = time.process_time()
+        learn(i)
+        learned = time.process_time()
+        predict(i)
+        learning += learned - start
+        predicting += time.process_time() - learned
+    return 1e6 * learning / len(X), 1e6 * predicting / len(X)
+
+
+def rows(options: argparse.Namespace, n: int = 10_000, d: int = 8) -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 3, n)
+    X = 1.5 * rng.normal(size=(3, d))[y] + rng.normal(size=(n, d))
+    classes = np.arange(3)
+    found = []
+    models = {
+        "GaussianNB": GaussianNB(),
+        "OnlineKDEClassifier": OnlineKDEClassifier(),
+        "the same, diag": OnlineKDEClassifier(covariance_type="diag"),
+        "the same, okde": OnlineKDEClassifier(
+            bandwidth="okde", compression_threshold=0.1, calibrate=False
+        ),
+    }
+    for name, model in models.items():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of GaussianNB while a class has one row
+            figures = one_by_one(
+                X,
+                lambda i, m=model: m.partial_fit(X[i : i + 1], y[i : i + 1], classes=classes),
+                lambda i, m=model: m.predict_proba(X[i : i + 1]),
+            )
+        found.append((name, *figures))
+    density = OnlineKDEDensity()
+    figures = one_by_one(
+        X,
+        lambda i: density.partial_fit(X[i : i + 1]),
+        lambda i: density.score_samples(X[i : i + 1]),
+    )
+    found.append(("OnlineKDEDensity", *figures))
+    frame = pd.DataFrame(found, columns=["model", "partial_fit, us", "prediction, us"])
+    for column in ("partial_fit", "prediction"):
+        us = frame[f"{column}, us"]
+        frame[f"{column}, of GaussianNB's"] = us / us[0]
+    return frame
+
+
+def growth(options: argparse.Namespace) -> pd.DataFrame:
+    found = []
+    for covariance in ("full", "diag"):
+        X = clumps(1_000_000, 4)
+        density, done = OnlineKDEDensity(covariance_type=covariance), 0
+        for n in (10_000, 100_000, 1_000_000):
+            block = cpu(partial(density.partial_fit, X[done:n]))
+            found.append(
+                {
+                    "covariances": covariance,
+                    "features": 4,
+                    "samples": f"{done} to {n}",
+                    "components": density.n_components_,
+                    "us per sample": 1e6 * block / (n - done),
+                }
+            )
+            done = n
+    for covariance in ("full", "diag"):
+        previous = None
+        for d in (4, 8, 16, 32, 64, 128):
+            X = clumps(2000, d)
+            # The threshold is one that merges nothing, so that each has as many components.
+            density = OnlineKDEDensity(
+                covariance_type=covariance, max_components=50, compression_threshold=1e-6
+            )
+            us = 1e6 * cpu(partial(density.fit, X)) / len(X)
+            score = 1e6 * cpu(partial(density.score_samples, X), 3) / len(X)
+            row = {
+                "covariances": covariance,
+                "features": d,
+                "samples": str(len(X)),
+                "components": density.n_components_,
+                "us per sample": us,
+                "score, us": score,
+            }
+            if previous is not None:
+                row["slope"] = np.log2(us / previous[0])
+                row["score, slope"] = np.log2(score / previous[1])
+            previous = us, score
+            found.append(row)
+    return pd.DataFrame(found)
+
+
+def fit_mixtures(classifier: OnlineKDEClassifier, X: np.ndarray, y: np.ndarray) -> None:
+    """A GaussianMixture for each class, with as many components."""
+    for label, density in zip(classifier.classes_, classifier.estimators_, strict=True):
+        GaussianMixture(density.n_components_, random_state=0).fit(X[y == label])
+
+
+def batch(options: argparse.Namespace) -> pd.DataFrame:
+    found = []
+    for name, n in (("letter", None), ("skin", 100_000), ("covtype", 100_000)):
+        X, y, _, _ = split(name, options.data)
+        X, y = X[:n], y[:n]
+        classifier = OnlineKDEClassifier()
+        ours = cpu(partial(classifier.fit, X, y))
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            theirs = cpu(partial(fit_mixtures, classifier, X, y))
+        found.append(
+            {
+                "set": name,
+                "rows": len(X),
+                "components": sum(e.n_components_ for e in classifier.estimators_),
+                "s": ours,
+                "GaussianMixture, s": theirs,
+                "times faster": theirs / ours,
+            }
+        )
+    return pd.DataFrame(found)
+
+
+def threads(options: argparse.Namespace) -> pd.DataFrame:
+    X, y, X_test, _ = split("letter", options.data)
+    X_test = np.tile(X_test, (4, 1))
+    found, results = {}, []
+    for n_jobs in (1, 2):
+        classifier = OnlineKDEClassifier(n_jobs=n_jobs)
+        start = time.perf_counter()
+        classifier.fit(X, y)
+        fitted = time.perf_counter()
+        results.append(classifier.predict_joint_log_proba(X_test))
+        found[n_jobs] = fitted - start, time.perf_counter() - fitted
+    same = np.array_equal(*results)
+    return pd.DataFrame(
+        {
+            "letter": ["training", "scoring"],
+            "one thread, s": found[1],
+            "two, s": found[2],
+            "times faster": np.divide(found[1], found[2]),
+            "same bits": same,
+        }
+    )
+
+
+def streamed(name: str, data: Path | None, share: float) -> tuple[float, float]:
+    """Peak of the memory, in MB, and what streaming a part of a set adds to it."""
+    X, y, _, _ = split(name, data)
+    n = int(share * len(X))
+    classifier = OnlineKDEClassifier()
+    before = _start_peak()
+    for start in range(0, n, 1000):
+        end = min(start + 1000, n)
+        classifier.partial_fit(X[start:end], y[start:end], classes=np.unique(y))
+    return _peak(), _peak() - before
+
+
+def memory(options: argparse.Namespace) -> pd.DataFrame:
+    peers, found = Peers.read(options.reference), []
+    for name in ("skin", "covtype"):
+        theirs = peers.of_seeds(name, "full", "peak_mb")
+        for share in (0.1, 0.5, 1.0):
+            status, value = run_apart(streamed, name, options.data, share)
+            if status != OK:
+                raise RuntimeError(value)
+            found.append(
+                {
+                    "set": name,
+                    "share of the stream": share,
+                    "peak over what was there, MB": value[1],
+                    "peak, MB": value[0],
+                    "xokde++'s process, MB": theirs.mean() if len(theirs) else np.nan,
+                }
+            )
+    return pd.DataFrame(found)
+
+
+TABLES = {
+    "training": training,
+    "scoring": scoring,
+    "rows": rows,
+    "growth": growth,
+    "batch": batch,
+    "threads": threads,
+    "memory": memory,
+}
+
+
+def markdown(frame: pd.DataFrame) -> str:
+    def cell(value: Any) -> str:
+        if isinstance(value, float):
+            return "" if np.isnan(value) else f"{value:.3g}" if value < 1000 else f"{value:.0f}"
+        return str(value)
+
+    lines = ["| " + " | ".join(frame.columns) + " |", "|---" * len(frame.columns) + "|"]
+    lines += ["| " + " | ".join(map(cell, row)) + " |" for row in frame.itertuples(index=False)]
+    return "\n".join(lines)
+
+
+def main(description: str) -> None:
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add_common_options(parser)
+    parser.add_argument("--reference", type=Path, help="folder of xokde.csv and the others")
+    parser.add_argument("--sets", nargs="+", choices=SETS, default=list(SETS), metavar="SET")
+    parser.add_argument("--tables", nargs="+", choices=list(TABLES), default=list(TABLES))
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    for name in options.tables:
+        with threadpool_limits(1):
+            frame = TABLES[name](options)
+        frame.to_csv(options.out / f"speed_{name}.csv", index=False, float_format="%.5g")
+        print(f"\n## {name}\n\n{markdown(frame)}", flush=True)
+    parts = [f"# Speed\n\nMade by `benchmarks/speed.py`. Last run with {versions()}."]
+    for name in TABLES:
+        path = options.out / f"speed_{name}.csv"
+        if path.exists():
+            parts.append(f"## {name}\n\n{markdown(pd.read_csv(path))}")
+    (options.out / "speed.md").write_text("\n\n".join(parts) + "\n")
