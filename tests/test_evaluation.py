@@ -1,5 +1,6 @@
 """The benchmark's machinery: protocol, figures, processes, store, statistics and tables."""
 
+import argparse
 import json
 import os
 import signal
@@ -19,7 +20,7 @@ from sklearn.model_selection import cross_validate
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KernelDensity
 
-from evaluation import curves
+from evaluation import curves, speed
 from evaluation import datasets as sets
 from evaluation.batch import BICMixture, CVKernelDensity, DensityClassifier
 from evaluation.cells import ERROR, OK, TIME_LIMIT, Cell, evaluate, fingerprint, run_apart
@@ -579,6 +580,42 @@ def test_forgetting_curve_is_prequential(monkeypatch):
     assert accuracy["skokde diag, 0.9"] == 100 * direct.mean()
     assert accuracy["the last class seen"] < 50 < accuracy["GaussianNB"]
     assert len(curves.draw_forgetting(frame, right, ["diag"]).axes) == 2
+
+
+# --- Speed
+
+
+def test_densities_hold_the_components_they_are_asked_for():
+    for covariance_type in ("full", "diag"):
+        density = speed.with_components(
+            20, speed.clumps(2500, 3), covariance_type=covariance_type, bandwidth="okde"
+        )
+        assert density.n_components_ == 20
+        assert density._mixture.n_compounds > 10
+
+
+def test_rows_one_by_one_beside_naive_bayes():
+    frame = speed.rows(None, n=30, d=2)
+    assert frame.model[0] == "GaussianNB"
+    times = frame.iloc[:, 1:].to_numpy()
+    assert (times > 0.0).all()
+    assert_allclose(frame.iloc[0, 3:].astype(float), 1.0)
+
+
+def test_two_threads_learn_the_same(monkeypatch):
+    monkeypatch.setattr(speed, "split", lambda name, data: (X[::2], y[::2], X[1::2], y[1::2]))
+    frame = speed.threads(argparse.Namespace(data=None))
+    assert frame["same bits"].all()
+
+
+def test_tables_of_speed_as_markdown():
+    frame = pd.DataFrame({"set": ["a", "b"], "times": [12345.6, np.nan], "n": [3, 4]})
+    assert speed.markdown(frame).splitlines() == [
+        "| set | times | n |",
+        "|---|---|---|",
+        "| a | 12346 | 3 |",
+        "| b |  | 4 |",
+    ]
 
 
 # --- What is committed

@@ -503,12 +503,11 @@ def test_log_densities_of_no_rows():
     assert got.shape == (0, 3)
 
 
-@pytest.mark.parametrize("d", [2, 9])
-@pytest.mark.parametrize("kind", ["mixed", "thin"])
-@pytest.mark.parametrize("covariance_type", ["full", "diag"])
+@pytest.mark.parametrize(
+    ("covariance_type", "kind", "d"),
+    [("full", "mixed", 2), ("full", "mixed", 9), ("full", "thin", 9), ("diag", "mixed", 2)],
+)
 def test_log_densities_far_out(covariance_type, kind, d):
-    if kind == "thin" and (d, covariance_type) != (9, "full"):
-        pytest.skip("no covariance is thin there")
     weights, means, covs = twins.random_components(d, covariance_type, kind)
     points = np.zeros((4, d))
     points[:, :2] = [[1e100, 0.0], [1e200, 1.0], [-1e300, 1e300], [1e308, -1e308]]

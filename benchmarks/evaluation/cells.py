@@ -80,7 +80,7 @@ def evaluate(model: Model, X: np.ndarray, y: np.ndarray, seed: int, rows: int | 
     X_train, y_train, X_test, y_test = X[train], y[train], X[test], y[test]
     estimator = clone(model.estimator)
     gc.collect()
-    before = _start_peak()
+    before = start_peak()
     start = time.process_time()
     if hasattr(estimator, "partial_fit"):
         estimator.partial_fit(X_train, y_train, classes=np.unique(y))
@@ -89,7 +89,7 @@ def evaluate(model: Model, X: np.ndarray, y: np.ndarray, seed: int, rows: int | 
     trained = time.process_time()
     accuracy = estimator.score(X_test, y_test)
     tested = time.process_time()
-    peak = _peak()
+    peak = peak_memory()
     components = np.asarray(model.components(estimator), dtype=float)
     probable = hasattr(estimator, "predict_proba")
     curve = reliability(estimator, X_test, y_test) if probable else None
@@ -112,14 +112,14 @@ def evaluate(model: Model, X: np.ndarray, y: np.ndarray, seed: int, rows: int | 
     }
 
 
-def _start_peak() -> float:
+def start_peak() -> float:
     """Resident memory in MB; from here on it is the peak's start, where the system can do that."""
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
-    return _peak()
+    return peak_memory()
 
 
-def _peak() -> float:
+def peak_memory() -> float:
     """Peak of the resident memory in MB."""
     status = Path("/proc/self/status")
     if status.exists():

@@ -17,7 +17,7 @@ from sklearn.naive_bayes import GaussianNB
 from threadpoolctl import threadpool_limits
 
 from evaluation.batch import CVKernelDensity, DensityClassifier
-from evaluation.cells import OK, _peak, _start_peak, run_apart, unit_of_time, versions
+from evaluation.cells import OK, peak_memory, run_apart, start_peak, unit_of_time, versions
 from evaluation.datasets import SETS, load_dataset
 from evaluation.models import MODELS
 from evaluation.options import add_common_options
@@ -309,11 +309,11 @@ def streamed(name: str, data: Path | None, share: float) -> tuple[float, float]:
     X, y, _, _ = split(name, data)
     n = int(share * len(X))
     classifier = OnlineKDEClassifier()
-    before = _start_peak()
+    before = start_peak()
     for start in range(0, n, 1000):
         end = min(start + 1000, n)
         classifier.partial_fit(X[start:end], y[start:end], classes=np.unique(y))
-    return _peak(), _peak() - before
+    return peak_memory(), peak_memory() - before
 
 
 def memory(options: argparse.Namespace) -> pd.DataFrame:

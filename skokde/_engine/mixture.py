@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -106,7 +107,7 @@ class Mixture(NamedTuple):
 
 def flatten(covariances: np.ndarray) -> np.ndarray:
     """Covariances as the compiled functions take them: (n, d * d) or (n, d)."""
-    return covariances.reshape(len(covariances), int(np.prod(covariances.shape[1:])))
+    return covariances.reshape(len(covariances), prod(covariances.shape[1:]))
 
 
 def match_moments(

@@ -143,10 +143,10 @@ def weigh(evidence: np.ndarray, log_densities: np.ndarray, counts: np.ndarray) -
     """
     known = np.isfinite(log_densities).any(axis=1)
     log_densities, counts = log_densities[known], counts[known]
+    likelihood = np.exp(log_densities - log_densities.max(axis=1, keepdims=True))
     new = evidence
     for _ in range(EM_STEPS):
-        joint = log_densities + np.log(new)
-        new = evidence + counts @ np.exp(joint - np.logaddexp.reduce(joint, axis=1, keepdims=True))
+        new = evidence + new * ((counts / (likelihood @ new)) @ likelihood)
     return new
 
 
