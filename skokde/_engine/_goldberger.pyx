@@ -90,6 +90,90 @@ cdef bint partition(
     return 0 < n_first[0] < last
 
 
+cdef Py_ssize_t split_size(Py_ssize_t d, Py_ssize_t size) noexcept nogil:
+    # Doubles of scratch that `split` takes.
+    return 5 * d + 2 * size + work_size(d, size)
+
+
+cdef Py_ssize_t split(
+    Py_ssize_t n, const Py_ssize_t* members, Py_ssize_t d, Py_ssize_t size, Py_ssize_t m,
+    const double* weights, const double* means, const double* covs, const double* start,
+    Py_ssize_t* sides, signed char* labels, double* scratch, int* iwork,
+) noexcept nogil:
+    # See `two_means`. The members go to `sides`, and how many are in the first cluster is returned;
+    # `sides` and `labels` have room for 2 n.
+    cdef Py_ssize_t a, i, j, c, n_first = 0, n_next = 0
+    cdef bint full = size != d, same
+    cdef Py_ssize_t* proposed = sides + n
+    cdef signed char* label = labels
+    cdef signed char* proposal = labels + n
+    cdef double* delta = scratch
+    cdef double* u = delta + d
+    cdef double* axis = u + d
+    cdef double* mean = axis + d  # of both clusters, as the next
+    cdef double* precision = mean + 2 * d
+    cdef double* work = precision + 2 * size
+    cdef double[2] trace, log_det, cost
+    cdef double count
+    match_moments(
+        d, full, n, members, weights, means, covs, m, &count, mean, precision, delta
+    )
+    if start == NULL:
+        principal_axis(d, full, precision, axis, work, iwork)
+    else:
+        for j in range(d):
+            axis[j] = start[j]
+    for a in range(n):
+        for j in range(d):
+            delta[j] = means[members[a] * d + j] - mean[j]
+        label[a] = dot(d, delta, axis) > 0.0
+    if not partition(n, members, label, sides, &n_first):
+        # Equal means: the first component alone, the others follow by KL.
+        for a in range(n):
+            label[a] = a > 0
+        partition(n, members, label, sides, &n_first)
+    # The cost falls with each round, so only rounding could keep two assignments alternating.
+    for _ in range(100):
+        for c in range(2):
+            match_moments(
+                d, full, n_first if c == 0 else n - n_first, sides + c * n_first, weights, means,
+                covs, m, &count, mean + c * d, precision + c * size, delta,
+            )
+            invert_smoothed(
+                d, full, n_first if c == 0 else n - n_first, precision + c * size, &log_det[c],
+                work, iwork,
+            )
+            trace[c] = 0.0
+            for j in range(d):
+                trace[c] += precision[c * size + (j * d + j if full else j)]
+        same = True
+        for a in range(n):
+            i = members[a]
+            for c in range(2):
+                for j in range(d):
+                    delta[j] = means[i * d + j] - mean[c * d + j]
+                if full:
+                    symmetric_times(d, precision + c * size, delta, u)
+                else:
+                    for j in range(d):
+                        u[j] = precision[c * size + j] * delta[j]
+                cost[c] = log_det[c] + trace[c] + dot(d, delta, u)
+                if i < m:
+                    if full:
+                        cost[c] += long_dot(size, precision + c * size, covs + i * size)
+                    else:
+                        cost[c] += dot(d, precision + c * d, covs + i * d)
+            proposal[a] = cost[1] < cost[0]
+            same = same and proposal[a] == label[a]
+        if same or not partition(n, members, proposal, proposed, &n_next):
+            break
+        label, proposal = proposal, label
+        for a in range(n):
+            sides[a] = proposed[a]
+        n_first = n_next
+    return n_first
+
+
 def two_means(
     const Py_ssize_t[::1] members,
     const double[::1] weights,
@@ -119,84 +203,21 @@ def two_means(
         The members of the clusters, in the order given; neither is empty.
     """
     cdef Py_ssize_t n = members.shape[0], d = means.shape[1]
-    cdef Py_ssize_t m = covs.shape[0], size = covs.shape[1]
-    cdef Py_ssize_t a, i, j, c, n_first = 0, n_next = 0
-    cdef bint full = size != d, same
-    cdef const double* cov = &covs[0, 0] if m else NULL
-    cdef double[::1] scratch = np.empty(5 * d + 2 * size + work_size(d, size))
-    cdef double* delta = &scratch[0]
-    cdef double* u = delta + d
-    cdef double* axis = u + d
-    cdef double* mean = axis + d  # of both clusters, as the next
-    cdef double* precision = mean + 2 * d
-    cdef double* work = precision + 2 * size
-    cdef double[2] trace, log_det, cost
-    cdef double count
+    cdef Py_ssize_t m = covs.shape[0], size = covs.shape[1], n_first
+    cdef double[::1] scratch = np.empty(split_size(d, size))
     cdef int[::1] iwork = np.empty(3 + 5 * d, dtype=np.intc)
-    cdef signed char[:, ::1] labels = np.empty((2, n), dtype=np.int8)
-    cdef signed char* label = &labels[0, 0]
-    cdef signed char* proposal = &labels[1, 0]
-    out = np.empty((2, n), dtype=np.intp)
-    cdef Py_ssize_t[:, ::1] sides = out
+    cdef signed char[::1] labels = np.empty(2 * n, dtype=np.int8)
+    out = np.empty(2 * n, dtype=np.intp)
+    cdef Py_ssize_t[::1] sides = out
+    cdef const double* axis = NULL
+    if start is not None:
+        axis = &start[0]
     with nogil:
-        match_moments(
-            d, full, n, &members[0], &weights[0], &means[0, 0], cov, m,
-            &count, mean, precision, delta,
+        n_first = split(
+            n, &members[0], d, size, m, &weights[0], &means[0, 0], &covs[0, 0] if m else NULL,
+            axis, &sides[0], &labels[0], &scratch[0], &iwork[0],
         )
-        if start is None:
-            principal_axis(d, full, precision, axis, work, &iwork[0])
-        else:
-            for j in range(d):
-                axis[j] = start[j]
-        for a in range(n):
-            for j in range(d):
-                delta[j] = means[members[a], j] - mean[j]
-            label[a] = dot(d, delta, axis) > 0.0
-        if not partition(n, &members[0], label, &sides[0, 0], &n_first):
-            # Equal means: the first component alone, the others follow by KL.
-            for a in range(n):
-                label[a] = a > 0
-            partition(n, &members[0], label, &sides[0, 0], &n_first)
-        # The cost falls with each round, so only rounding could keep two assignments alternating.
-        for _ in range(100):
-            for c in range(2):
-                match_moments(
-                    d, full, n_first if c == 0 else n - n_first, &sides[0, c * n_first],
-                    &weights[0], &means[0, 0], cov, m,
-                    &count, mean + c * d, precision + c * size, delta,
-                )
-                invert_smoothed(
-                    d, full, n_first if c == 0 else n - n_first, precision + c * size,
-                    &log_det[c], work, &iwork[0],
-                )
-                trace[c] = 0.0
-                for j in range(d):
-                    trace[c] += precision[c * size + (j * d + j if full else j)]
-            same = True
-            for a in range(n):
-                i = members[a]
-                for c in range(2):
-                    for j in range(d):
-                        delta[j] = means[i, j] - mean[c * d + j]
-                    if full:
-                        symmetric_times(d, precision + c * size, delta, u)
-                    else:
-                        for j in range(d):
-                            u[j] = precision[c * size + j] * delta[j]
-                    cost[c] = log_det[c] + trace[c] + dot(d, delta, u)
-                    if i < m:
-                        if full:
-                            cost[c] += long_dot(size, precision + c * size, &covs[i, 0])
-                        else:
-                            cost[c] += dot(d, precision + c * d, &covs[i, 0])
-                proposal[a] = cost[1] < cost[0]
-                same = same and proposal[a] == label[a]
-            if same or not partition(n, &members[0], proposal, &sides[1, 0], &n_next):
-                break
-            label, proposal = proposal, label
-            sides[0, :] = sides[1, :]
-            n_first = n_next
-    return out[0, :n_first].copy(), out[0, n_first:].copy()
+    return out[:n_first].copy(), out[n_first:n].copy()
 
 
 cdef int invert_thin(

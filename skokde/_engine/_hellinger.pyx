@@ -167,6 +167,98 @@ cdef double log_sum(
     return peak + log(total)
 
 
+cdef Py_ssize_t local_error_size(Py_ssize_t n, Py_ssize_t d, Py_ssize_t size) noexcept nogil:
+    # Doubles of scratch that `error_of_merging` takes for up to n members.
+    cdef Py_ssize_t n_points = sigma_points(d).n_points
+    cdef Py_ssize_t factors = n * thin_limit(d) * d if size != d else 0
+    return (n + 2) * (n_points + 1) + 3 * size + 2 * d + work_size(d, size) + factors
+
+
+cdef double error_of_merging(
+    Py_ssize_t n, const Py_ssize_t* members, Py_ssize_t d, Py_ssize_t size, Py_ssize_t m,
+    const double* weights, const double* means, const double* covs, const double* inv_roots,
+    const double* roots, const double* log_dets, double low, double high,
+    double* scratch, Py_ssize_t* ranks, int* iwork,
+) noexcept nogil:
+    # See `local_error`; `ranks` has room for 2 n.
+    cdef Py_ssize_t a, b, i, j, s, n_rows = 0
+    cdef bint full = size != d
+    cdef Sigma sigma = sigma_points(d)
+    cdef Py_ssize_t n_points = sigma.n_points
+    cdef double mass = 0.0, log_det, total = 0.0, inside, own, ratio
+    cdef Py_ssize_t limit = thin_limit(d) if full else 0
+    cdef Py_ssize_t* starts = ranks + n
+    cdef double* share = scratch
+    cdef double* column = share + n
+    cdef double* mixed = column + n_points
+    cdef double* table = mixed + n_points
+    cdef double* mean = table + n * n_points
+    cdef double* delta = mean + d
+    cdef double* cov = delta + d
+    cdef double* inv_root = cov + size
+    cdef double* root = inv_root + size
+    cdef double* factors = root + size
+    cdef double* work = factors + n * limit * d
+    if n == 1:
+        return 0.0
+    for a in range(n):
+        mass += weights[members[a]]
+        ranks[a] = -1
+        starts[a] = 0
+    if mass <= low * low:
+        return sqrt(mass)
+    match_moments(d, full, n, members, weights, means, covs, m, &mass, mean, cov, delta)
+    log_det = factorize(d, full, cov, inv_root, root, work, iwork)
+    # The sigma points of the single Gaussian.
+    for a in range(n):
+        i = members[a]
+        share[a] = weights[i] / mass
+        if i < m and limit > 0:
+            starts[a] = n_rows * d
+            ranks[a] = thin_inverse_root(d, inv_roots + i * size, factors + starts[a], work)
+            n_rows += max(ranks[a], 0)
+        log_densities(
+            d, full, sigma, mean, root, means + i * d,
+            inv_roots + i * size if i < m else NULL, log_dets[i] if i < m else 0.0,
+            ranks[a], factors + starts[a], table + a * n_points, work,
+        )
+    for s in range(n_points):
+        ratio = own_log_density(sigma, s, d, log_det)
+        ratio -= log_sum(n, share, table + s, n_points)
+        total += sigma_weight(sigma, s, d) * divergence(ratio)
+    # Those of the components: densities over the component's own, whose share of the
+    # mixture's density is no smaller than its weight.
+    for a in range(n):
+        if 0.5 * mass * total > high * high:
+            break
+        i = members[a]
+        log_densities(
+            d, full, sigma, means + i * d, roots + i * size if i < m else NULL,
+            mean, inv_root, log_det, -1, NULL, column, work,
+        )
+        for s in range(n_points):
+            mixed[s] = share[a]
+        for b in range(n):
+            if b == a:
+                continue
+            j = members[b]
+            log_densities(
+                d, full, sigma, means + i * d, roots + i * size if i < m else NULL,
+                means + j * d, inv_roots + j * size if j < m else NULL,
+                log_dets[j] if j < m else 0.0, ranks[b], factors + starts[b], table, work,
+            )
+            for s in range(n_points):
+                ratio = table[s] - own_log_density(sigma, s, d, log_dets[i] if i < m else 0.0)
+                if ratio > SMALLEST:
+                    mixed[s] += share[b] * exp(fmin(ratio, LARGEST))
+        inside = 0.0
+        for s in range(n_points):
+            own = own_log_density(sigma, s, d, log_dets[i] if i < m else 0.0)
+            inside += sigma_weight(sigma, s, d) * divergence(column[s] - own - log(mixed[s]))
+        total += share[a] * inside
+    return sqrt(0.5 * mass * total)
+
+
 def local_error(
     const Py_ssize_t[::1] members,
     const double[::1] weights,
@@ -198,91 +290,18 @@ def local_error(
     """
     cdef Py_ssize_t n = members.shape[0], d = means.shape[1]
     cdef Py_ssize_t m = covs.shape[0], size = covs.shape[1]
-    cdef Py_ssize_t a, b, i, j, s
-    cdef bint full = size != d
-    cdef Sigma sigma = sigma_points(d)
-    cdef Py_ssize_t n_points = sigma.n_points
-    cdef double mass = 0.0, log_det, total = 0.0, inside, own, ratio
-    if n == 1:
-        return 0.0
-    for a in range(n):
-        mass += weights[members[a]]
-    if mass <= low * low:
-        return sqrt(mass)
-    cdef double[::1] scratch = np.empty(
-        (n + 2) * (n_points + 1) + 3 * size + 2 * d + work_size(d, size)
-    )
+    cdef double[::1] scratch = np.empty(local_error_size(n, d, size))
+    cdef Py_ssize_t[::1] ranks = np.empty(2 * n, dtype=np.intp)
     cdef int[::1] iwork = np.empty(3 + 5 * d, dtype=np.intc)
-    cdef Py_ssize_t limit = thin_limit(d) if full else 0
-    cdef double[::1] factors = np.empty(n * limit * d + 1)
-    cdef Py_ssize_t[::1] ranks = np.full(n, -1, dtype=np.intp), starts = np.zeros(n, dtype=np.intp)
-    cdef Py_ssize_t n_rows = 0
-    cdef double* share = &scratch[0]
-    cdef double* column = share + n
-    cdef double* mixed = column + n_points
-    cdef double* table = mixed + n_points
-    cdef double* mean = table + n * n_points
-    cdef double* delta = mean + d
-    cdef double* cov = delta + d
-    cdef double* inv_root = cov + size
-    cdef double* root = inv_root + size
-    cdef double* work = root + size
+    cdef double error
     with nogil:
-        match_moments(
-            d, full, n, &members[0], &weights[0], &means[0, 0], &covs[0, 0] if m else NULL, m,
-            &mass, mean, cov, delta,
+        error = error_of_merging(
+            n, &members[0], d, size, m, &weights[0], &means[0, 0],
+            &covs[0, 0] if m else NULL, &inv_roots[0, 0] if m else NULL,
+            &roots[0, 0] if m else NULL, &log_dets[0] if m else NULL, low, high,
+            &scratch[0], &ranks[0], &iwork[0],
         )
-        log_det = factorize(d, full, cov, inv_root, root, work, &iwork[0])
-        # The sigma points of the single Gaussian.
-        for a in range(n):
-            i = members[a]
-            share[a] = weights[i] / mass
-            if i < m and limit > 0:
-                starts[a] = n_rows * d
-                ranks[a] = thin_inverse_root(d, &inv_roots[i, 0], &factors[starts[a]], work)
-                n_rows += max(ranks[a], 0)
-            log_densities(
-                d, full, sigma, mean, root, &means[i, 0],
-                &inv_roots[i, 0] if i < m else NULL, log_dets[i] if i < m else 0.0,
-                ranks[a], &factors[starts[a]], table + a * n_points, work,
-            )
-        for s in range(n_points):
-            ratio = own_log_density(sigma, s, d, log_det)
-            ratio -= log_sum(n, share, table + s, n_points)
-            total += sigma_weight(sigma, s, d) * divergence(ratio)
-        # Those of the components: densities over the component's own, whose share of the
-        # mixture's density is no smaller than its weight.
-        for a in range(n):
-            if 0.5 * mass * total > high * high:
-                break
-            i = members[a]
-            log_densities(
-                d, full, sigma, &means[i, 0], &roots[i, 0] if i < m else NULL,
-                mean, inv_root, log_det, -1, NULL, column, work,
-            )
-            for s in range(n_points):
-                mixed[s] = share[a]
-            for b in range(n):
-                if b == a:
-                    continue
-                j = members[b]
-                log_densities(
-                    d, full, sigma, &means[i, 0], &roots[i, 0] if i < m else NULL,
-                    &means[j, 0], &inv_roots[j, 0] if j < m else NULL,
-                    log_dets[j] if j < m else 0.0, ranks[b], &factors[starts[b]], table, work,
-                )
-                for s in range(n_points):
-                    ratio = table[s] - own_log_density(
-                        sigma, s, d, log_dets[i] if i < m else 0.0
-                    )
-                    if ratio > SMALLEST:
-                        mixed[s] += share[b] * exp(fmin(ratio, LARGEST))
-            inside = 0.0
-            for s in range(n_points):
-                own = own_log_density(sigma, s, d, log_dets[i] if i < m else 0.0)
-                inside += sigma_weight(sigma, s, d) * divergence(column[s] - own - log(mixed[s]))
-            total += share[a] * inside
-    return sqrt(0.5 * mass * total)
+    return error
 
 
 cdef double expected_divergence(
@@ -314,6 +333,33 @@ cdef double expected_divergence(
     return total
 
 
+cdef double distance(
+    Py_ssize_t d, Py_ssize_t size,
+    Py_ssize_t n1, const double* weights1, const double* means1, const double* covs1,
+    Py_ssize_t n2, const double* weights2, const double* means2, const double* covs2,
+    double* inv_roots, double* roots, double* log_dets, double* table, double* work, int* iwork,
+) noexcept nogil:
+    # See `hellinger`; the scratch has room for n1 + n2 components.
+    cdef Py_ssize_t i
+    cdef bint full = size != d
+    cdef Sigma sigma = sigma_points(d)
+    cdef double total
+    for i in range(n1 + n2):
+        log_dets[i] = factorize(
+            d, full, covs1 + i * size if i < n1 else covs2 + (i - n1) * size,
+            inv_roots + i * size, roots + i * size, work, iwork,
+        )
+    total = expected_divergence(
+        d, full, sigma, n1, weights1, means1, inv_roots, roots, log_dets,
+        n2, weights2, means2, inv_roots + n1 * size, log_dets + n1, table, work,
+    )
+    total += expected_divergence(
+        d, full, sigma, n2, weights2, means2, inv_roots + n1 * size, roots + n1 * size,
+        log_dets + n1, n1, weights1, means1, inv_roots, log_dets, table, work,
+    )
+    return sqrt(0.5 * total)
+
+
 def hellinger(
     const double[::1] weights1,
     const double[:, ::1] means1,
@@ -336,32 +382,59 @@ def hellinger(
     float
         From 0 to 1.
     """
-    cdef Py_ssize_t n1 = weights1.shape[0], n2 = weights2.shape[0], d = means1.shape[1]
-    cdef Py_ssize_t i, size = covs1.shape[1], n = n1 + n2
-    cdef bint full = size != d
-    cdef Sigma sigma = sigma_points(d)
-    cdef double total
-    cdef double[:, ::1] inv_roots = np.empty((n, size)), roots = np.empty((n, size))
+    cdef Py_ssize_t n1 = weights1.shape[0], n = n1 + weights2.shape[0]
+    cdef Py_ssize_t d = means1.shape[1], size = covs1.shape[1]
+    cdef double[:, ::1] roots = np.empty((2 * n, size))
     cdef double[::1] log_dets = np.empty(n), work = np.empty(work_size(d, size))
-    cdef double[:, ::1] table = np.empty((n, sigma.n_points))
+    cdef double[::1] table = np.empty(n * sigma_points(d).n_points)
     cdef int[::1] iwork = np.empty(3 + 5 * d, dtype=np.intc)
+    cdef double result
     with nogil:
-        for i in range(n):
-            log_dets[i] = factorize(
-                d, full, &covs1[i, 0] if i < n1 else &covs2[i - n1, 0],
-                &inv_roots[i, 0], &roots[i, 0], &work[0], &iwork[0],
+        result = distance(
+            d, size, n1, &weights1[0], &means1[0, 0], &covs1[0, 0],
+            n - n1, &weights2[0], &means2[0, 0], &covs2[0, 0],
+            &roots[0, 0], &roots[n, 0], &log_dets[0], &table[0], &work[0], &iwork[0],
+        )
+    return result
+
+
+def detail_distances(
+    const double[:, ::1] means,
+    const double[:, ::1] covs,
+    const double[:, ::1] detail_weights,
+    const double[:, ::1] detail_means,
+    const double[:, ::1] detail_covs,
+):
+    """Unscented Hellinger distances of Gaussians and their detailed models of two components.
+
+    Parameters
+    ----------
+    means : (m, d) array
+    covs : (m, d * d) or (m, d) array
+    detail_weights : (m, 2) array
+    detail_means : (2 m, d) array
+    detail_covs : (2 m, d * d) or (2 m, d) array
+
+    Returns
+    -------
+    (m,) array
+    """
+    cdef Py_ssize_t m = means.shape[0], d = means.shape[1], size = covs.shape[1], i
+    cdef double[:, ::1] roots = np.empty((6, size))
+    cdef double[::1] log_dets = np.empty(3), work = np.empty(work_size(d, size))
+    cdef double[::1] table = np.empty(3 * sigma_points(d).n_points)
+    cdef int[::1] iwork = np.empty(3 + 5 * d, dtype=np.intc)
+    cdef double one = 1.0
+    out = np.empty(m)
+    cdef double[::1] distances = out
+    with nogil:
+        for i in range(m):
+            distances[i] = distance(
+                d, size, 2, &detail_weights[i, 0], &detail_means[2 * i, 0], &detail_covs[2 * i, 0],
+                1, &one, &means[i, 0], &covs[i, 0],
+                &roots[0, 0], &roots[3, 0], &log_dets[0], &table[0], &work[0], &iwork[0],
             )
-        total = expected_divergence(
-            d, full, sigma, n1, &weights1[0], &means1[0, 0], &inv_roots[0, 0], &roots[0, 0],
-            &log_dets[0], n2, &weights2[0], &means2[0, 0], &inv_roots[n1, 0], &log_dets[n1],
-            &table[0, 0], &work[0],
-        )
-        total += expected_divergence(
-            d, full, sigma, n2, &weights2[0], &means2[0, 0], &inv_roots[n1, 0], &roots[n1, 0],
-            &log_dets[n1], n1, &weights1[0], &means1[0, 0], &inv_roots[0, 0], &log_dets[0],
-            &table[0, 0], &work[0],
-        )
-    return sqrt(0.5 * total)
+    return out
 
 
 def factorize_all(const double[:, ::1] covs, Py_ssize_t d):

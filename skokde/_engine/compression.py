@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import heapq
-from itertools import count
-
 import numpy as np
 
+from skokde._engine._compression import cluster as _cluster
 from skokde._engine.bandwidth import Kernel
 from skokde._engine.goldberger import two_means
-from skokde._engine.hellinger import local_error
 from skokde._engine.kde import Components, components_in, factorize
 from skokde._engine.mixture import Mixture, flatten, match_moments
 
 # Detailed models are clustered under a bandwidth of H / 8.
 DETAIL_BANDWIDTH = 1.0 / 8.0
-
-TINY = np.finfo(float).tiny
 
 
 def cluster(
@@ -46,25 +41,10 @@ def cluster(
     everything = np.arange(k)
     if threshold == 0.0 and (max_clusters is None or k <= max_clusters):
         return [everything[i : i + 1] for i in range(k)]
-    factors = factorize(components)
-    # Without a cap all that matters of an error is whether it is above the threshold.
-    low, high = (threshold, threshold) if max_clusters is None else (0.0, np.inf)
-    age = count()
-
-    def leaf(members: np.ndarray) -> tuple[float, int, np.ndarray]:
-        # Distinct components are never free of error, though rounding may say so.
-        error = 0.0
-        if len(members) > 1:
-            error = max(local_error(components, factors, members, low, high), TINY)
-        return -error, next(age), members
-
-    leaves = [leaf(everything)]
-    while -leaves[0][0] > threshold and (max_clusters is None or len(leaves) < max_clusters):
-        members = leaves[0][2]
-        first, second = two_means(components, members, axis if len(members) == k else None)
-        heapq.heapreplace(leaves, leaf(first))
-        heapq.heappush(leaves, leaf(second))
-    return [members for _, _, members in leaves]
+    members, starts = _cluster(
+        *components, *factorize(components), threshold, axis, max_clusters or 0
+    )
+    return np.split(members, starts[1:-1])
 
 
 def merge(mixture: Mixture, clusters: list[np.ndarray], kernel: Kernel) -> Mixture:

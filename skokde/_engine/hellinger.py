@@ -12,8 +12,6 @@ from skokde._engine.kde import Components, Factors
 from skokde._engine.mixture import Mixture
 from skokde._engine.whitening import Frame
 
-ONE = np.ones(1)
-
 
 def detail_errors(mixture: Mixture, frame: Frame, low: float = 0.0) -> np.ndarray:
     """Local error of each compound against its detailed model (paper, Section 2.7).
@@ -35,18 +33,14 @@ def detail_errors(mixture: Mixture, frame: Frame, low: float = 0.0) -> np.ndarra
     heavy = np.flatnonzero(errors > low)
     if len(heavy) == 0:
         return errors
-    means = frame.points(mixture.means[heavy])
-    covariances = frame.covariances(mixture.covariances[heavy])
-    shape = covariances.shape[1:]
-    detail_means = frame.points(mixture.detail_means[heavy].reshape(-1, d)).reshape(-1, 2, d)
-    detail_covariances = mixture.detail_covariances[heavy]
-    detail_covariances = detail_covariances.reshape(-1, *detail_covariances.shape[2:])
-    detail_covariances = frame.covariances(detail_covariances).reshape(-1, 2, *shape)
-    for j, i in enumerate(heavy):
-        errors[i] *= _hellinger.hellinger(
-            mixture.detail_weights[i], detail_means[j], detail_covariances[j],
-            ONE, means[j : j + 1], covariances[j : j + 1],
-        )  # fmt: skip
+    details = mixture.detail_covariances[heavy]
+    errors[heavy] *= _hellinger.detail_distances(
+        frame.points(mixture.means[heavy]),
+        frame.covariances(mixture.covariances[heavy]),
+        mixture.detail_weights[heavy],
+        frame.points(mixture.detail_means[heavy].reshape(-1, d)),
+        frame.covariances(details.reshape(-1, *details.shape[2:])),
+    )
     return errors
 
 
