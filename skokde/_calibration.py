@@ -14,7 +14,7 @@ import numpy as np
 
 from skokde._engine.covariance import Structure
 from skokde._engine.learn import State
-from skokde._engine.pooling import Discriminant, Pool, class_means, learn_pool
+from skokde._engine.pooling import Discriminant, Pool, learn_pool
 from skokde._engine.prior import shared_covariance
 from skokde._engine.scored import kde_of
 
@@ -71,8 +71,6 @@ class Calibration(NamedTuple):
     pool : Pool
     covariance : (d, d) or (d,) array, or None
         Within the classes, at the last checkpoint.
-    center : (d,) array, or None
-        The average mean of the classes then.
     position : int
         Number of rows so far. One that repeats the row before has none of its own, so that a
         row of weight two is the same as two rows.
@@ -85,7 +83,6 @@ class Calibration(NamedTuple):
 
     pool: Pool
     covariance: np.ndarray | None
-    center: np.ndarray | None
     position: int
     due: int
     last: tuple[np.ndarray, int] | None
@@ -93,7 +90,7 @@ class Calibration(NamedTuple):
 
     @classmethod
     def start(cls, n_classes: int) -> Calibration:
-        return cls(Pool.bayes(n_classes), None, None, 0, FIRST_CHECKPOINT, None, None)
+        return cls(Pool.bayes(n_classes), None, 0, FIRST_CHECKPOINT, None, None)
 
     def grown(self, chosen: np.ndarray, n_classes: int) -> Calibration:
         """With more classes, the old ones having new numbers among them."""
@@ -149,7 +146,6 @@ class Calibration(NamedTuple):
         d = mixtures[0].n_features
         return calibration._replace(
             covariance=shared_covariance(mixtures),
-            center=class_means(mixtures).mean(axis=0),
             due=self.position + min(between(self.position), LONGEST_WINDOW),
             window=Window(
                 self.position,
@@ -207,12 +203,7 @@ class Calibration(NamedTuple):
                 for state in states
             ]
         )
-        q = Discriminant.of(
-            class_means([state.mixture for state in states]),
-            self.center,
-            self.covariance,
-            structure,
-        )
+        q = Discriminant.of([state.mixture for state in states], self.covariance, structure)
         class_count = window.class_count[seen]
         pool = learn_pool(
             self.pool.of_classes(seen),

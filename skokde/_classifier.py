@@ -514,20 +514,17 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
 
     def _discriminant(self, X: np.ndarray) -> np.ndarray:
         """Of all classes; zero for those without a sample."""
-        seen = [c for c, e in enumerate(self.estimators_) if e.__sklearn_is_fitted__()]
-        out = np.zeros((len(X), len(self.estimators_)))
-        out[:, seen] = self._snapshot.get(
-            "discriminant", None, lambda: self._discriminant_of([self.estimators_[c] for c in seen])
-        ).log_densities(X)
-        return out
-
-    def _discriminant_of(self, estimators: list[OnlineKDEDensity]) -> Discriminant:
-        means = np.array([estimator._mean() for estimator in estimators])
-        covariance, center = self._lasting_covariance(), self._calibration.center
-        if center is None:
-            center = means.mean(axis=0)
-        return self._snapshot.lasting(
+        states = self._states()
+        seen = [c for c, state in enumerate(states) if state is not None]
+        q = self._snapshot.get(
             "discriminant",
-            (covariance, center),
-            lambda: Discriminant.of(means, center, covariance, estimators[0]._structure),
-        ).with_means(means)
+            None,
+            lambda: Discriminant.of(
+                [states[c].mixture for c in seen],
+                self._shared_covariance(),
+                self.estimators_[seen[0]]._structure,
+            ),
+        )
+        out = np.zeros((len(X), len(states)))
+        out[:, seen] = q.log_densities(X)
+        return out

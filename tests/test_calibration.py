@@ -21,7 +21,7 @@ from skokde._calibration import (
 )
 from skokde._engine.covariance import STRUCTURES
 from skokde._engine.learn import State
-from skokde._engine.pooling import Pool, learn_pool
+from skokde._engine.pooling import Discriminant, Pool, learn_pool
 from skokde._engine.scored import kde_of
 
 both_structures = pytest.mark.parametrize("covariance_type", ["full", "diag"])
@@ -132,7 +132,7 @@ def by_hand(X, y, n_classes, covariance_type):
         log_density = np.column_stack(
             [kde_of(s, structure, "plugin", shared).log_density(X[start:end]) for s in states]
         )
-        q = twins.discriminant([s.mixture for s in states], shared, structure)
+        q = Discriminant.of([s.mixture for s in states], shared, structure)
         counts = np.bincount(y[before], minlength=n_classes)
         pool = learn_pool(
             pool,
@@ -159,6 +159,19 @@ def test_pool_is_learned_from_predictions_of_each_window(covariance_type):
 
 
 @both_structures
+def test_an_outlier_after_the_last_checkpoint_spoils_nothing(covariance_type):
+    # It moves the mean of its class far away, and widens the covariance within the classes.
+    X, y = stream(1400)
+    classifier = OnlineKDEClassifier(covariance_type=covariance_type).fit(X[:400], y[:400])
+    new, labels = X[400:], y[400:]
+    before = classifier.score(new, labels)
+    assert classifier._calibration.pool.weights[1] > 0.05
+    assert before > 0.75
+    classifier.partial_fit([[3e4, -3e4]], [0])
+    assert classifier.score(new, labels) > before - 0.02
+
+
+@both_structures
 def test_probabilities_are_those_of_the_pool(covariance_type):
     X, y = stream()
     classifier = OnlineKDEClassifier(covariance_type=covariance_type).fit(X, y)
@@ -167,10 +180,9 @@ def test_probabilities_are_those_of_the_pool(covariance_type):
     log_density = classifier.predict_joint_log_proba(new) - log_prior
     structure = STRUCTURES[covariance_type]
     mixtures = [e._mixture for e in classifier.estimators_]
-    start, _ = schedule(len(X), 3)[-1]  # the last checkpoint
-    shared = twins.shared_covariance(X[:start], y[:start])
+    shared = twins.shared_covariance(X, y)
     shared = np.diag(shared).copy() if covariance_type == "diag" else shared
-    q = twins.discriminant(mixtures, shared, structure).log_densities(new)
+    q = Discriminant.of(mixtures, shared, structure).log_densities(new)
     t, s, *b = classifier._calibration.pool.weights
     assert s > 0.0
     expected = log_softmax(log_prior + b + t * log_density + s * q, axis=1)

@@ -15,6 +15,7 @@ from skokde._engine.pooling import (
     FARTHEST_CLASS,
     MEMORY,
     PRIOR_PRECISION,
+    Discriminant,
     Pool,
     learn_pool,
     relative,
@@ -335,11 +336,8 @@ def discriminant(d, covariance_type, seed=0):
     covariance = root @ root.T + 0.1 * np.eye(d)
     if covariance_type == "diag":
         covariance = np.diag(covariance).copy()
-    return (
-        mixtures,
-        covariance,
-        twins.discriminant(mixtures, covariance, STRUCTURES[covariance_type]),
-    )
+    q = Discriminant.of(mixtures, covariance, STRUCTURES[covariance_type])
+    return mixtures, covariance, q
 
 
 @both_structures
@@ -377,6 +375,6 @@ def test_discriminant_of_constant_features():
     X = np.column_stack([twins.clumps(1, 40), np.full(40, 7.0)])
     mixtures = [twins.learned_mixture(rows, "full") for rows in (X[:20], X[20:])]
     covariance = np.diag([2.0, 0.0])
-    q = twins.discriminant(mixtures, covariance, STRUCTURES["full"])
+    q = Discriminant.of(mixtures, covariance, STRUCTURES["full"])
     points = np.array([[0.0, 7.0], [3.0, 7.0], [0.0, 8.0]])
     assert np.isfinite(q.log_densities(points)).all()

@@ -13,7 +13,6 @@ from scipy.stats import multivariate_normal
 
 from skokde._engine.covariance import STRUCTURES
 from skokde._engine.learn import Settings, State, learn
-from skokde._engine.pooling import Discriminant
 
 # ---------------------------------------------------------------------------- representations
 
@@ -338,11 +337,6 @@ def log_densities(points, log_weights, means, covs, widths, shrinks):
             for a, b in zip(shrinks, widths, strict=True)
         ]
     )
-
-
-def discriminant(mixtures, covariance, structure):
-    means = np.array([mixture_moments(mixture)[1] for mixture in mixtures])
-    return Discriminant.of(means, means[0], covariance, structure)
 
 
 # ------------------------------------------------------------------------------- quadrature

@@ -5,7 +5,9 @@ import numpy as np
 from libc.float cimport DBL_MIN
 from libc.math cimport fmax, INFINITY
 from skokde._engine._goldberger cimport split, split_size
-from skokde._engine._hellinger cimport error_of_merging, local_error_size
+from skokde._engine._hellinger cimport (
+    error_of_merging, factors_size, local_error_size, thin_inverse_roots,
+)
 
 
 def cluster(
@@ -53,6 +55,8 @@ def cluster(
     cdef const double* root = &roots[0, 0] if m else NULL
     cdef const double* log_det = &log_dets[0] if m else NULL
     cdef double[::1] scratch = np.empty(max(local_error_size(k, d, size), split_size(d, size)))
+    cdef Py_ssize_t[::1] ranks = np.empty(m + 1, dtype=np.intp)
+    cdef double[::1] factors = np.empty(factors_size(m, d, size) + 1)
     cdef int[::1] iwork = np.empty(3 + 5 * d, dtype=np.intc)
     cdef signed char[::1] labels = np.empty(2 * k, dtype=np.int8)
     cdef Py_ssize_t[::1] sides = np.empty(2 * k, dtype=np.intp)
@@ -62,6 +66,7 @@ def cluster(
     cdef Py_ssize_t[::1] members = out, begin = begins
     cdef Py_ssize_t[::1] count = np.empty(k, dtype=np.intp)
     with nogil:
+        thin_inverse_roots(m, d, size, inv_root, &ranks[0], &factors[0], &scratch[0])
         begin[0] = 0
         count[0] = k
         for a in range(2 * k):
@@ -91,8 +96,8 @@ def cluster(
                         DBL_MIN,
                         error_of_merging(
                             count[n], &members[begin[n]], d, size, m, &weights[0], &means[0, 0],
-                            cov, inv_root, root, log_det, low, high, &scratch[0], &sides[0],
-                            &iwork[0],
+                            cov, inv_root, root, log_det, &ranks[0], &factors[0], low, high,
+                            &scratch[0], &iwork[0],
                         ),
                     )
             worst = 0

@@ -170,24 +170,41 @@ cdef double log_sum(
 cdef Py_ssize_t local_error_size(Py_ssize_t n, Py_ssize_t d, Py_ssize_t size) noexcept nogil:
     # Doubles of scratch that `error_of_merging` takes for up to n members.
     cdef Py_ssize_t n_points = sigma_points(d).n_points
-    cdef Py_ssize_t factors = n * thin_limit(d) * d if size != d else 0
-    return (n + 2) * (n_points + 1) + 3 * size + 2 * d + work_size(d, size) + factors
+    return (n + 2) * (n_points + 1) + 3 * size + 2 * d + work_size(d, size)
+
+
+cdef Py_ssize_t factors_size(Py_ssize_t m, Py_ssize_t d, Py_ssize_t size) noexcept nogil:
+    # Doubles that the factors of m inverse roots take.
+    return m * thin_limit(d) * d if size != d else 0
+
+
+cdef void thin_inverse_roots(
+    Py_ssize_t m, Py_ssize_t d, Py_ssize_t size, const double* inv_roots, Py_ssize_t* ranks,
+    double* factors, double* work,
+) noexcept nogil:
+    # For all compounds what `thin_inverse_root` gives.
+    cdef Py_ssize_t i, limit = thin_limit(d) if size != d else 0
+    for i in range(m):
+        ranks[i] = -1
+        if limit > 0:
+            ranks[i] = thin_inverse_root(
+                d, inv_roots + i * size, factors + i * limit * d, work
+            )
 
 
 cdef double error_of_merging(
     Py_ssize_t n, const Py_ssize_t* members, Py_ssize_t d, Py_ssize_t size, Py_ssize_t m,
     const double* weights, const double* means, const double* covs, const double* inv_roots,
-    const double* roots, const double* log_dets, double low, double high,
-    double* scratch, Py_ssize_t* ranks, int* iwork,
+    const double* roots, const double* log_dets, const Py_ssize_t* ranks, const double* factors,
+    double low, double high, double* scratch, int* iwork,
 ) noexcept nogil:
-    # See `local_error`; `ranks` has room for 2 n.
-    cdef Py_ssize_t a, b, i, j, s, n_rows = 0
+    # See `local_error`, and for the ranks and the factors `thin_inverse_roots`.
+    cdef Py_ssize_t a, b, i, j, s
     cdef bint full = size != d
     cdef Sigma sigma = sigma_points(d)
     cdef Py_ssize_t n_points = sigma.n_points
     cdef double mass = 0.0, log_det, total = 0.0, inside, own, ratio
-    cdef Py_ssize_t limit = thin_limit(d) if full else 0
-    cdef Py_ssize_t* starts = ranks + n
+    cdef Py_ssize_t stride = thin_limit(d) * d
     cdef double* share = scratch
     cdef double* column = share + n
     cdef double* mixed = column + n_points
@@ -197,14 +214,11 @@ cdef double error_of_merging(
     cdef double* cov = delta + d
     cdef double* inv_root = cov + size
     cdef double* root = inv_root + size
-    cdef double* factors = root + size
-    cdef double* work = factors + n * limit * d
+    cdef double* work = root + size
     if n == 1:
         return 0.0
     for a in range(n):
         mass += weights[members[a]]
-        ranks[a] = -1
-        starts[a] = 0
     if mass <= low * low:
         return sqrt(mass)
     match_moments(d, full, n, members, weights, means, covs, m, &mass, mean, cov, delta)
@@ -213,14 +227,10 @@ cdef double error_of_merging(
     for a in range(n):
         i = members[a]
         share[a] = weights[i] / mass
-        if i < m and limit > 0:
-            starts[a] = n_rows * d
-            ranks[a] = thin_inverse_root(d, inv_roots + i * size, factors + starts[a], work)
-            n_rows += max(ranks[a], 0)
         log_densities(
             d, full, sigma, mean, root, means + i * d,
             inv_roots + i * size if i < m else NULL, log_dets[i] if i < m else 0.0,
-            ranks[a], factors + starts[a], table + a * n_points, work,
+            ranks[i] if i < m else -1, factors + i * stride, table + a * n_points, work,
         )
     for s in range(n_points):
         ratio = own_log_density(sigma, s, d, log_det)
@@ -245,7 +255,8 @@ cdef double error_of_merging(
             log_densities(
                 d, full, sigma, means + i * d, roots + i * size if i < m else NULL,
                 means + j * d, inv_roots + j * size if j < m else NULL,
-                log_dets[j] if j < m else 0.0, ranks[b], factors + starts[b], table, work,
+                log_dets[j] if j < m else 0.0, ranks[j] if j < m else -1, factors + j * stride,
+                table, work,
             )
             for s in range(n_points):
                 ratio = table[s] - own_log_density(sigma, s, d, log_dets[i] if i < m else 0.0)
@@ -291,15 +302,19 @@ def local_error(
     cdef Py_ssize_t n = members.shape[0], d = means.shape[1]
     cdef Py_ssize_t m = covs.shape[0], size = covs.shape[1]
     cdef double[::1] scratch = np.empty(local_error_size(n, d, size))
-    cdef Py_ssize_t[::1] ranks = np.empty(2 * n, dtype=np.intp)
+    cdef Py_ssize_t[::1] ranks = np.empty(m + 1, dtype=np.intp)
+    cdef double[::1] factors = np.empty(factors_size(m, d, size) + 1)
     cdef int[::1] iwork = np.empty(3 + 5 * d, dtype=np.intc)
     cdef double error
     with nogil:
+        thin_inverse_roots(
+            m, d, size, &inv_roots[0, 0] if m else NULL, &ranks[0], &factors[0], &scratch[0]
+        )
         error = error_of_merging(
             n, &members[0], d, size, m, &weights[0], &means[0, 0],
             &covs[0, 0] if m else NULL, &inv_roots[0, 0] if m else NULL,
-            &roots[0, 0] if m else NULL, &log_dets[0] if m else NULL, low, high,
-            &scratch[0], &ranks[0], &iwork[0],
+            &roots[0, 0] if m else NULL, &log_dets[0] if m else NULL, &ranks[0], &factors[0],
+            low, high, &scratch[0], &iwork[0],
         )
     return error
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 
 from skokde._engine._compression import cluster as _cluster
@@ -44,7 +46,7 @@ def cluster(
     members, starts = _cluster(
         *components, *factorize(components), threshold, axis, max_clusters or 0
     )
-    return np.split(members, starts[1:-1])
+    return [members[start:end] for start, end in pairwise(starts.tolist())]
 
 
 def merge(mixture: Mixture, clusters: list[np.ndarray], kernel: Kernel) -> Mixture:

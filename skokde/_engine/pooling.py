@@ -89,11 +89,6 @@ def relative(logs: np.ndarray, farthest: float) -> np.ndarray:
     return np.maximum(logs - np.where(np.isfinite(top), top, 0.0), -farthest)
 
 
-def class_means(mixtures: list[Mixture]) -> np.ndarray:
-    """The means (n_classes, d) of the mixtures of classes, none empty."""
-    return np.array([total_moments(mixture)[1] for mixture in mixtures])
-
-
 class Discriminant(NamedTuple):
     """The densities q of the classes.
 
@@ -109,14 +104,12 @@ class Discriminant(NamedTuple):
 
     @classmethod
     def of(
-        cls, means: np.ndarray, center: np.ndarray, covariance: np.ndarray, structure: Structure
+        cls, mixtures: list[Mixture], covariance: np.ndarray, structure: Structure
     ) -> Discriminant:
-        """Of the means of the classes, some place among them, and the covariance within them."""
-        frame, _ = frame_of(center, covariance, structure)
+        """Of the mixtures of the classes, none empty."""
+        means = np.array([total_moments(mixture)[1] for mixture in mixtures])
+        frame, _ = frame_of(means.mean(axis=0), covariance, structure)
         return cls(frame, frame.points(means))
-
-    def with_means(self, means: np.ndarray) -> Discriminant:
-        return self._replace(means=self.frame.points(means))
 
     def log_densities(self, X: np.ndarray) -> np.ndarray:
         """Logarithms (n, n_classes) of the densities, but for a constant."""
