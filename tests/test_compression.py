@@ -4,13 +4,13 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from skokde._engine._hellinger import local_error
 
 import twins
 from skokde import OnlineKDEDensity
 from skokde._engine.bandwidth import Kernel, kernel_coordinates
 from skokde._engine.compression import cluster, compress, merge
 from skokde._engine.covariance import STRUCTURES
-from skokde._engine.hellinger import local_error
 from skokde._engine.kde import components_in, factorize
 from skokde._engine.revitalization import revitalize
 
@@ -355,7 +355,10 @@ def test_distance_to_the_uncompressed_kde_grows_with_the_threshold(d, covariance
             # Jointly convex: D^2(whole) <= sum_j w_j D_j^2, as far as the unscented errors are
             # right, which the worse they are the larger the clusters.
             bound = np.sqrt(
-                sum(local_error(components, factors, members) ** 2 for members in clusters)
+                sum(
+                    local_error(members, *components, *factors, 0.0, np.inf) ** 2
+                    for members in clusters
+                )
             )
             assert distance <= bound + (0.06 if threshold <= 0.1 else 0.15)
     mean = np.mean(distances, axis=0)

@@ -2,12 +2,13 @@
 
 import numpy as np
 import pytest
+from skokde._engine._hellinger import local_error
 
 import twins
 from skokde._engine import _hellinger
 from skokde._engine.bandwidth import kernel_coordinates
 from skokde._engine.covariance import STRUCTURES
-from skokde._engine.hellinger import detail_errors, local_error
+from skokde._engine.hellinger import detail_errors
 from skokde._engine.kde import components_in, factorize
 from skokde._engine.mixture import Mixture
 
@@ -182,7 +183,9 @@ def test_local_error_is_the_weighted_distance_to_the_gaussian(d, covariance_type
         expected = np.sqrt(count / mixture.counts.sum()) * distance
         assert expected > 1e-5
         np.testing.assert_allclose(
-            local_error(components, factorize(components), members), expected, rtol=1e-9
+            local_error(members, *components, *factorize(components), 0.0, np.inf),
+            expected,
+            rtol=1e-9,
         )
 
 

@@ -4,7 +4,15 @@ import numpy as np
 import pytest
 
 import twins
-from skokde._engine import _append, _goldberger, _hellinger, _log_density, _moments, _roughness
+from skokde._engine import (
+    _append,
+    _compression,
+    _goldberger,
+    _hellinger,
+    _log_density,
+    _moments,
+    _roughness,
+)
 
 CASES = [
     pytest.param(d, covariance_type, kind, id=f"{d}-{covariance_type}-{kind}")
@@ -205,6 +213,20 @@ def test_principal_axes(d, covariance_type, kind):
         assert got.shape == expected.shape
         # Eigenvectors are known as well as the gap to the next eigenvalue allows.
         np.testing.assert_allclose(got, expected, rtol=1e-10, atol=1e-11)
+
+
+@each_case
+def test_detail_distances(d, covariance_type, kind):
+    _, means, covs = twins.random_components(d, covariance_type, kind, 15, all_covs=True)
+    weights = np.random.default_rng(d).dirichlet([2.0, 2.0], size=5)
+    weights[0] = [1.0, 0.0]
+    got = _hellinger.detail_distances(means[:5], covs[:5], weights, means[5:], covs[5:])
+    for i in range(5):
+        pair = slice(5 + 2 * i, 7 + 2 * i)
+        expected = twins.hellinger(
+            weights[i], means[pair], covs[pair], np.ones(1), means[i : i + 1], covs[i : i + 1]
+        )
+        np.testing.assert_allclose(got[i], expected, rtol=1e-9, atol=1e-12)
 
 
 @each_case
@@ -560,7 +582,10 @@ def test_read_only_arrays_are_taken(covariance_type):
     scales = frozen(WIDTHS.copy(), SHRINKS.copy())
     decomposed = frozen(*_log_density.decompose(means, covs, *scales))
     _log_density.log_densities(means, *frozen(np.log(weights)), means, *decomposed, *scales)
+    _compression.cluster(weights, means, covs, *factors, 0.1, axis, 0)
     every = frozen(*twins.random_components(d, covariance_type, "mixed", all_covs=True))
     _hellinger.hellinger(*every, *every)
+    halves = frozen(np.full((4, 2), 0.5))
+    _hellinger.detail_distances(means[:4], every[2][:4], *halves, *every[1:])
     _append.append_rows(np.empty(9), np.empty((9, d)), 0, 0, means, weights, 0.9)
     _append.age_class_counts(np.zeros(8), members, weights, 0.9)

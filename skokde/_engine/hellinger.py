@@ -8,7 +8,6 @@ from __future__ import annotations
 import numpy as np
 
 from skokde._engine import _hellinger
-from skokde._engine.kde import Components, Factors
 from skokde._engine.mixture import Mixture
 from skokde._engine.whitening import Frame
 
@@ -42,24 +41,3 @@ def detail_errors(mixture: Mixture, frame: Frame, low: float = 0.0) -> np.ndarra
         frame.covariances(details.reshape(-1, *details.shape[2:])),
     )
     return errors
-
-
-def local_error(
-    components: Components,
-    factors: Factors,
-    members: np.ndarray,
-    low: float = 0.0,
-    high: float = np.inf,
-) -> float:
-    """Local clustering error of taking some components of a KDE together (paper, Eq. 11).
-
-    Parameters
-    ----------
-    components : Components
-    factors : Factors
-        Those of the components.
-    members : (n,) array of component numbers
-    low, high : float
-        Where the error is at most `low`, or beyond `high`, the result need only be so as well.
-    """
-    return _hellinger.local_error(members, *components, *factors, low, high)
