@@ -20,7 +20,7 @@ from sklearn.model_selection import cross_validate
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KernelDensity
 
-from evaluation import curves, speed
+from evaluation import ablation, curves, speed
 from evaluation import datasets as sets
 from evaluation.batch import BICMixture, CVKernelDensity, DensityClassifier
 from evaluation.cells import ERROR, OK, TIME_LIMIT, Cell, evaluate, fingerprint, run_apart
@@ -580,6 +580,20 @@ def test_forgetting_curve_is_prequential(monkeypatch):
     assert accuracy["skokde diag, 0.9"] == 100 * direct.mean()
     assert accuracy["the last class seen"] < 50 < accuracy["GaussianNB"]
     assert len(curves.draw_forgetting(frame, right, ["diag"]).axes) == 2
+
+
+# --- Ablation
+
+
+@pytest.mark.parametrize("name", ablation.VARIANTS)
+def test_every_variant_can_be_evaluated(name):
+    # What is patched must be there, and must matter, but for what shows in longer streams only.
+    figures = ablation.evaluate(ablation.VARIANTS[name], X, y, 0)
+    assert 80.0 < figures["accuracy"] <= 100.0
+    usual = ablation.evaluate(ablation.Variant(), X, y, 0)
+    hidden = ("D_th", "merged", "compression", "evidence remembered", "predictions remembered")
+    if name != "defaults" and not any(part in name for part in hidden):
+        assert figures["log-loss"] != usual["log-loss"]
 
 
 # --- Speed

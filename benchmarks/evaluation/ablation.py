@@ -19,6 +19,7 @@ import pandas as pd
 from joblib import Parallel, delayed
 from scipy.spatial.distance import pdist
 from sklearn.datasets import load_digits
+from skokde._engine._hellinger import local_error
 from tqdm import tqdm
 
 from evaluation.cells import versions
@@ -27,7 +28,6 @@ from evaluation.options import add_common_options
 from evaluation.protocol import StreamSplit, brier, log_loss, nll
 from skokde import OnlineKDEClassifier
 from skokde._engine.compression import cluster
-from skokde._engine.hellinger import local_error
 from skokde._engine.kde import Components, factorize
 from skokde._engine.prior import with_prior
 
@@ -109,7 +109,8 @@ def _merged_again(
             if both.tobytes() in tried:
                 continue
             tried.add(both.tobytes())
-            if local_error(components, factors, both, threshold, threshold) <= threshold:
+            error = local_error(both, *components, *factors, threshold, threshold)
+            if error <= threshold:
                 break
         else:
             return leaves
