@@ -450,7 +450,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
 
         self.estimators_ = self._for_each_class(learned)
         self.class_count_ = class_count
-        self._snapshot = Snapshot(getattr(self, "_snapshot", None))
+        self._snapshot = Snapshot()
 
     def _for_each_class(self, function: Callable[[int, OnlineKDEDensity], Any]) -> list[Any]:
         """Results of function(code, estimator), in threads if n_jobs says so."""

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from sklearn.base import clone
 from sklearn.mixture import GaussianMixture
 from sklearn.naive_bayes import GaussianNB
 from threadpoolctl import threadpool_limits
@@ -63,7 +64,7 @@ def training(options: argparse.Namespace) -> pd.DataFrame:
         X, y, X_test, y_test = split(name, options.data)
         for label in TRAINED:
             model = MODELS[label]
-            classifier = type(model.estimator)(**model.estimator.get_params())
+            classifier = clone(model.estimator)
             seconds = cpu(partial(classifier.partial_fit, X, y, classes=np.unique(y)))
             row = {
                 "set": name,
@@ -136,7 +137,7 @@ def scoring(options: argparse.Namespace) -> pd.DataFrame:
     exact = DensityClassifier(CVKernelDensity(), standardize=True).fit(X, y)
     theirs = cpu(partial(exact.predict_joint_log_proba, X_test))
     for label in ("skokde full okde", "skokde"):
-        classifier = OnlineKDEClassifier(**MODELS[label].estimator.get_params()).fit(X, y)
+        classifier = clone(MODELS[label].estimator).fit(X, y)
         ours = cpu(partial(classifier.predict_joint_log_proba, X_test), 3)
         rows.append(
             {
@@ -264,7 +265,6 @@ def batch(options: argparse.Namespace) -> pd.DataFrame:
         X, y = X[:n], y[:n]
         classifier = OnlineKDEClassifier()
         ours = cpu(partial(classifier.fit, X, y))
-
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             theirs = cpu(partial(fit_mixtures, classifier, X, y))

@@ -116,6 +116,21 @@ cdef inline int eigh(
     return info
 
 
+cdef inline void turn(
+    Py_ssize_t d, Py_ssize_t rank, const double* factor, double* turned, double* eigenvalues,
+    double* work, int* iwork,
+) noexcept nogil:
+    # The eigenvalues of factor.T @ factor that are not zero but for rounding, ascending; row i of
+    # `turned` becomes the i-th eigenvector times the root of its eigenvalue.
+    cdef int n = <int>d, r = <int>rank
+    cdef double one = 1.0, zero = 0.0
+    cdef char no = b"N"
+    if rank > 0:
+        thin_gram(d, rank, factor, work)
+        eigh(rank, work, eigenvalues, work + rank * rank, iwork)
+        dgemm(&no, &no, &n, &r, &r, &one, <double*>factor, &n, work, &r, &zero, turned, &n)
+
+
 cdef inline void from_eigen(
     Py_ssize_t d, const double* vectors, const double* quarter, double* scaled, double* out
 ) noexcept nogil:
@@ -155,16 +170,10 @@ cdef inline double factorize_thin(
     # there, e = sqrt(s + 1): the root adds e - 1 = s / (e + 1), the inverse root takes
     # 1 - 1 / e = s / (e (e + 1)) away, and sqrt(s) times the eigenvector is the turned row.
     cdef Py_ssize_t i, j
-    cdef int n = <int>d, r = <int>rank
-    cdef double one = 1.0, zero = 0.0, e, log_det = 0.0
-    cdef char no = b"N"
-    cdef double* gram = work
-    cdef double* turned = gram + rank * rank
+    cdef double e, log_det = 0.0
+    cdef double* turned = work
     cdef double* values = turned + rank * d
-    if rank > 0:
-        thin_gram(d, rank, factor, gram)
-        eigh(rank, gram, values, values + rank, iwork)
-        dgemm(&no, &no, &n, &r, &r, &one, <double*>factor, &n, gram, &r, &zero, turned, &n)
+    turn(d, rank, factor, turned, values, values + rank, iwork)
     for i in range(rank):
         values[i] = fmax(values[i], 0.0)
         log_det += log1p(values[i])

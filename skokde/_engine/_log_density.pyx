@@ -4,7 +4,7 @@ import numpy as np
 
 from libc.math cimport fmax, log, sqrt, M_PI
 from scipy.linalg.cython_blas cimport dgemm
-from skokde._engine._gaussian cimport eigh, residue, thin_factor, thin_gram, thin_limit, work_size
+from skokde._engine._gaussian cimport eigh, residue, thin_factor, thin_limit, turn, work_size
 
 # The loops that most of the time goes to, each over a block of so many points. The compiler makes
 # them for two generations of processors, and what fits is taken at run time, with the same results.
@@ -124,21 +124,16 @@ cdef Py_ssize_t spectrum(
     # Eigenvalues of a covariance, and eigenvectors as rows; of a thin one only the few that are
     # not lost in the bandwidth's. Returns their number.
     cdef Py_ssize_t i, j, rank
-    cdef int n = <int>d, r
-    cdef double one = 1.0, zero = 0.0, scale
-    cdef char no = b"N"
-    cdef double* gram = work + thin_limit(d) * d
-    rank = thin_factor(d, cov, residue(), work, gram)
+    cdef double scale
+    cdef double* rest = work + thin_limit(d) * d
+    rank = thin_factor(d, cov, residue(), work, rest)
     if rank < 0:
         for j in range(d * d):
             vectors[j] = cov[j]
         eigh(d, vectors, values, work, iwork)
         rank = d
-    elif rank > 0:
-        r = <int>rank
-        thin_gram(d, rank, work, gram)
-        eigh(rank, gram, values, gram + rank * rank, iwork)
-        dgemm(&no, &no, &n, &r, &r, &one, work, &n, gram, &r, &zero, vectors, &n)
+    else:
+        turn(d, rank, work, vectors, values, rest, iwork)
         for i in range(rank):
             scale = 1.0 / sqrt(values[i]) if values[i] > 0.0 else 0.0
             for j in range(d):
