@@ -21,6 +21,7 @@ from evaluation.oisvm import OISVM
 from evaluation.options import add_common_options
 from evaluation.prequential import last_class, prequential
 from evaluation.protocol import SCORERS, StreamSplit
+from evaluation.tables import frame_markdown
 from skokde import OnlineKDEClassifier
 
 THRESHOLDS = (0.01, 0.02, 0.03, 0.05, 0.08, 0.1, 0.2, 0.3, 0.5)
@@ -155,20 +156,12 @@ def draw_forgetting(
     return figure
 
 
-def markdown(frame: pd.DataFrame) -> str:
-    lines = ["| " + " | ".join(frame.columns) + " |", "|" + "---|" * len(frame.columns)]
-    for row in frame.itertuples(index=False):
-        texts = [f"{value:.4g}" if isinstance(value, float) else str(value) for value in row]
-        lines.append("| " + " | ".join(texts) + " |")
-    return "\n".join(lines) + "\n"
-
-
 def write(name: str, title: str, text: str, frame: pd.DataFrame, figure: Figure, out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     frame.to_csv(out / f"{name}.csv", index=False, float_format="%.5g")
     figure.savefig(out / f"{name}.png", dpi=130, metadata={"Software": None})
     report = f"# {title}\n\n{text} Run with {versions()}.\n\n![{title}]({name}.png)\n\n"
-    (out / f"{name}.md").write_text(report + markdown(frame))
+    (out / f"{name}.md").write_text(report + frame_markdown(frame, "{:.4g}".format))
 
 
 def main(description: str) -> None:

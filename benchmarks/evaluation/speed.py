@@ -24,6 +24,7 @@ from evaluation.models import MODELS
 from evaluation.options import add_common_options
 from evaluation.protocol import StreamSplit, nll
 from evaluation.report import Peers
+from evaluation.tables import frame_markdown
 from skokde import OnlineKDEClassifier, OnlineKDEDensity
 
 TRAINED = ("skokde full okde", "skokde diag okde", "skokde", "skokde diag")
@@ -348,14 +349,10 @@ TABLES = {
 
 
 def markdown(frame: pd.DataFrame) -> str:
-    def cell(value: Any) -> str:
-        if isinstance(value, float):
-            return "" if np.isnan(value) else f"{value:.3g}" if value < 1000 else f"{value:.0f}"
-        return str(value)
+    def number(value: float) -> str:
+        return "" if np.isnan(value) else f"{value:.3g}" if value < 1000 else f"{value:.0f}"
 
-    lines = ["| " + " | ".join(frame.columns) + " |", "|---" * len(frame.columns) + "|"]
-    lines += ["| " + " | ".join(map(cell, row)) + " |" for row in frame.itertuples(index=False)]
-    return "\n".join(lines)
+    return frame_markdown(frame, number)
 
 
 def main(description: str) -> None:

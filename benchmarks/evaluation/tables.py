@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -134,3 +135,12 @@ class Table(NamedTuple):
             columns=["set", "column", "mean", "sd", "n", "p", "note"]
         )
         return frame.to_csv(index=False, float_format="%.6g")
+
+
+def frame_markdown(frame: pd.DataFrame, number: Callable[[float], str]) -> str:
+    """A frame as a Markdown table; `number` writes its floats."""
+    lines = ["| " + " | ".join(frame.columns) + " |", "|" + "---|" * len(frame.columns)]
+    for row in frame.itertuples(index=False):
+        texts = [number(value) if isinstance(value, float) else str(value) for value in row]
+        lines.append("| " + " | ".join(texts) + " |")
+    return "\n".join(lines) + "\n"
