@@ -90,7 +90,7 @@ def check_bandwidth(
             f"bandwidth must be a string, a positive number or an array, got {bandwidth!r}."
         )
     try:
-        matrix = np.asarray(bandwidth, dtype=np.float64)
+        matrix = np.asarray(bandwidth, dtype=np.float64, order="C")
     except (TypeError, ValueError) as error:
         raise ValueError(f"A bandwidth array must be of numbers, got {bandwidth!r}.") from error
     matrix = check_array(matrix, ensure_2d=False, input_name="bandwidth")

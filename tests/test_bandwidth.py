@@ -8,7 +8,7 @@ import twins
 from skokde import OnlineKDEDensity
 from skokde._engine import bandwidth as bandwidth_module
 from skokde._engine.bandwidth import kernel_coordinates, normal_reference, optimal_scale
-from skokde._engine.covariance import STRUCTURES, correct_eigenvalues
+from skokde._engine.covariance import STRUCTURES
 from skokde._engine.whitening import whiten
 
 # ----------------------------------------------------------------- the roughness functional
@@ -246,7 +246,11 @@ def test_singular_covariance_is_corrected_by_a_hundredth():
 
 def test_only_eigenvalues_below_a_billionth_of_the_largest_are_corrected():
     # Eqs. 14 to 16; the average is over the others.
-    kept = np.array([4.0, 2.0, 1.01 * 4e-9])
-    np.testing.assert_array_equal(correct_eigenvalues(kept), kept)
-    corrected = correct_eigenvalues(np.array([4.0, 0.99 * 4e-9, 2.0, 0.0, -1e-17]))
-    np.testing.assert_allclose(corrected, [4.0, 0.03, 2.0, 0.03, 0.03], rtol=1e-15)
+    for eigenvalues, expected in [
+        ([4.0, 2.0, 1.01 * 4e-9], [4.0, 2.0, 1.01 * 4e-9]),
+        ([4.0, 0.99 * 4e-9, 2.0, 0.0, -1e-17], [4.0, 0.03, 2.0, 0.03, 0.03]),
+    ]:
+        root, inv_root, log_det = STRUCTURES["full"].roots(np.diag(eigenvalues))
+        np.testing.assert_allclose(root, np.diag(np.sqrt(expected)), rtol=1e-15)
+        np.testing.assert_allclose(inv_root, np.diag(1.0 / np.sqrt(expected)), rtol=1e-15)
+        np.testing.assert_allclose(log_det, np.log(expected).sum(), rtol=1e-15)

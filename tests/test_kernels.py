@@ -12,6 +12,7 @@ from skokde._engine import (
     _log_density,
     _moments,
     _roughness,
+    _whitening,
 )
 
 CASES = [
@@ -203,6 +204,80 @@ def test_factorize_all(d, covariance_type, kind):
         ):
             assert got.shape == expected.shape
             np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-13)
+
+
+@each_case
+def test_standardize(d, covariance_type, kind):
+    for seed in SEEDS:
+        _, means, covs = twins.random_components(d, covariance_type, kind, seed=seed)
+        diagonal = slice(None, None, d + 1 if covariance_type == "full" else None)
+        for cov in covs[:2]:
+            cov = cov[None].copy()
+            if seed:  # constant features: one without a variance, one hidden by its mean
+                cov[0, diagonal][0] = 0.0
+                means[0, -1] = 1e20 * (seed - 1)
+            got = _whitening.standardize(means[0], cov, 1e-290)
+            expected = twins.standardize(means[0], cov, 1e-290)
+            for a, b in zip(got, expected, strict=True):
+                np.testing.assert_allclose(a, b, rtol=1e-14)
+
+
+@pytest.mark.parametrize("d", [1, 2, 3, 5, 8, 16, 31, 32, 33, 40])
+def test_whitening_roots(d):
+    # From eigenvalues that are well apart to many equal ones, zeros, and scales far apart.
+    rng = np.random.default_rng(d)
+    vectors = np.linalg.qr(rng.normal(size=(d, d)))[0]
+    spectra = [
+        np.linspace(1.0, 2.0, d),
+        np.repeat([1.0, 3.0], [d // 2, d - d // 2]),
+        np.geomspace(1e-6, 1.0, d),
+        np.repeat([1e-12, 1.0], [d // 2, d - d // 2]),
+        np.arange(d) == 0,
+        np.ones(d),
+    ]
+    matrices = [(vectors * spectrum) @ vectors.T for spectrum in spectra]
+    matrices += [np.eye(d), np.diag(rng.uniform(size=d)), np.ones((d, d)), np.eye(d)[::-1] + 2]
+    for matrix in matrices:
+        matrix = 0.5 * (matrix + matrix.T)
+        got = _whitening.roots(matrix, 1e-9, 0.01)
+        expected = twins.whitening_roots(matrix, 1e-9, 0.01)
+        for a, b in zip(got, expected, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-9 * (1.0 + np.abs(b).max()))
+        np.testing.assert_allclose(got[0] @ got[1], np.eye(d), atol=1e-9)
+
+
+@pytest.mark.parametrize("scale", [1e-290, 1e-160, 1e-60, 1.0, 1e60, 1e99, 1e110, 1e290])
+@pytest.mark.parametrize("d", [2, 7, 32])
+def test_roots_of_any_scale(d, scale):
+    # Squares of the entries may over- or underflow.
+    root = np.random.default_rng(d).normal(size=(d, d))
+    matrix = root @ root.T + 0.1 * np.eye(d)
+    for a, b, power in zip(
+        _whitening.roots(scale * matrix, 0.0, 0.0)[:2],
+        twins.whitening_roots(matrix, 0.0, 0.0)[:2],
+        (0.5, -0.5),
+        strict=True,
+    ):
+        np.testing.assert_allclose(a, scale**power * b, rtol=1e-9, atol=1e-9 * scale**power)
+
+
+@each_case
+def test_split_details(d, covariance_type, kind):
+    for seed in SEEDS:
+        counts, means, covs = twins.random_components(d, covariance_type, kind, 16, seed=seed)
+        n, members = len(covs), intp([1, 4, 9, 0, 2, 3, 12, 13, 5, 15])
+        # Components of two details each come first, as many as there are pairs of compounds.
+        lengths = intp([2] * (n // 2) + [1] * (16 - n // 2 * 2))
+        places, members = np.cumsum(lengths) - lengths, members[members < len(lengths)]
+        covs = covs[: n // 2 * 2]
+        starts = intp([0, 3, 5, len(members)])
+        arrays = (members, starts, places, counts, means, covs)
+        points = (counts / counts.sum(), 0.5 * means, 0.25 * covs)
+        for axis in (None, np.ones(d)):
+            got = _compression.split_details(*arrays, *points, axis)
+            expected = twins.split_details(*arrays, *points, axis)
+            for a, b in zip(got, expected, strict=True):
+                np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-13)
 
 
 @each_case

@@ -93,7 +93,7 @@ def two_far_pairs(covariance_type):
     mixture = twins.learned_mixture(X, covariance_type)
     mixture = mixture._replace(counts=np.array([3.0, 2.0, 4.0, 1.0, 2.0]))
     frame = kernel_of(mixture, covariance_type).frame
-    return X, mixture, merge(mixture, [np.arange(4), np.array([4])], Kernel(frame, None))
+    return X, mixture, merge(mixture, np.array([0, 0, 0, 0, 1]), Kernel(frame, None))
 
 
 @both_structures
@@ -122,11 +122,7 @@ def test_component_is_replaced_by_its_details(covariance_type):
 def test_single_samples_come_back_to_the_bit(covariance_type):
     X, mixture, _ = two_far_pairs(covariance_type)
     frame = kernel_of(mixture, covariance_type, 0.1).frame
-    merged = merge(
-        mixture,
-        [np.array([0, 2]), np.array([1]), np.array([3]), np.array([4])],
-        Kernel(frame, None),
-    )
+    merged = merge(mixture, np.array([0, 1, 0, 2, 3]), Kernel(frame, None))
     assert merged.n_compounds == 1
     revived = revitalize(merged, frame, 0.05)
     assert (revived.n_compounds, revived.n_components) == (0, 5)
@@ -141,9 +137,7 @@ def test_single_samples_come_back_to_the_bit(covariance_type):
 def test_cut_in_a_sample_and_a_compound(covariance_type):
     X, mixture, _ = two_far_pairs(covariance_type)
     frame = kernel_of(mixture, covariance_type, 0.1).frame
-    merged = merge(
-        mixture, [np.array([0, 1, 2]), np.array([3]), np.array([4])], Kernel(frame, None)
-    )
+    merged = merge(mixture, np.array([0, 0, 0, 1, 2]), Kernel(frame, None))
     revived = revitalize(merged, frame, 0.05)
     assert (revived.n_compounds, revived.n_components) == (1, 4)
     # Compounds stand first, samples after them.

@@ -121,6 +121,41 @@ def learned_mixture(X, covariance_type, *, threshold=0.1, bandwidth="plugin", fo
 # -------------------------------------------------------------------------------------- twins
 
 
+def split_details(members, starts, places, counts, means, covs, weights, points, point_covs, axis):
+    n, d = len(covs), means.shape[1]
+    sides = []
+    for start, end in pairwise(starts):
+        details = []
+        for place in places[members[start:end]]:
+            details += [place, place + 1] if place < n else [place]
+        sides += two_means(details, weights, points, point_covs, axis)
+    order, starts = np.concatenate(sides), np.cumsum([0] + [len(side) for side in sides])
+    counts, means, covs = match_group_moments(counts, means, covs, order, starts)
+    return counts.reshape(-1, 2), means.reshape(-1, 2, d), covs
+
+
+def standardize(center, cov, smallest):
+    d = len(center)
+    full = matrices(cov, d)[0]
+    spread = np.sqrt(np.diag(full) * (np.diag(full) > smallest))
+    constant = spread <= np.finfo(float).eps * np.abs(center)
+    size = np.abs(center)
+    substitute = 0.1 * np.where(size > np.sqrt(smallest), size, 1.0)
+    spread = np.where(constant, substitute, spread)
+    factor = np.where(constant, 0.0, 1.0 / spread)
+    correlation = full * np.outer(factor, factor)
+    filled = correlation + np.diag(constant)
+    return spread, *(flattened(c[None], cov.shape[1]) for c in (correlation, filled))
+
+
+def whitening_roots(correlation, floor, share):
+    eigenvalues, vectors = np.linalg.eigh(correlation)
+    valid = eigenvalues >= floor * eigenvalues.max()
+    eigenvalues = np.where(valid, eigenvalues, share * eigenvalues[valid].mean())
+    scale = np.sqrt(eigenvalues)
+    return (vectors * scale) @ vectors.T, (vectors / scale) @ vectors.T, np.log(eigenvalues).sum()
+
+
 def match_group_moments(counts, means, covs, order, starts):
     d, size = means.shape[1], covs.shape[1]
     full = matrices(covs, d, len(counts))
@@ -250,6 +285,17 @@ def principal_axis(covariance):
     return axis if axis[np.argmax(np.abs(axis))] > 0.0 else -axis
 
 
+def nearly_principal_axis(covariance, diagonal):
+    """Where power iteration from the largest variance's row comes to rest, or near it."""
+    following = covariance[np.argmax(np.diag(covariance))]
+    for _ in range(0 if diagonal else 64):
+        axis = following / np.linalg.norm(following)
+        following = covariance @ axis
+        if axis @ following > np.sqrt(1.0 - 1e-8) * np.linalg.norm(following):
+            break
+    return following
+
+
 def principal_axes(covs, d):
     return np.array([principal_axis(c) for c in matrices(covs, d)]).reshape(-1, d)
 
@@ -293,7 +339,8 @@ def two_means(members, weights, means, covs, start=None):
     if len(members) == 2:
         return members[:1], members[1:]
     mean, smoothed = sub_gaussian(members, weights, means, covs)
-    axis = principal_axis(smoothed - np.eye(d)) if start is None else start
+    diagonal = covs.shape[1] == d
+    axis = nearly_principal_axis(smoothed - np.eye(d), diagonal) if start is None else start
     labels = (means[members] - mean) @ axis > 0.0
     if labels.all() or not labels.any():
         labels = np.arange(len(members)) > 0
@@ -323,6 +370,19 @@ def cluster(weights, means, covs, threshold, axis, max_clusters):
             return leaves
         leaf = leaves.pop(worst)
         leaves += two_means(leaf, weights, means, covs, axis if leaf is everything else None)
+
+
+def labels_of(clusters):
+    """The number of each component's cluster, in the order of their first members."""
+    labels = np.empty(sum(len(members) for members in clusters), dtype=np.intp)
+    for number, members in enumerate(sorted(clusters, key=min)):
+        labels[members] = number
+    return labels
+
+
+def clusters_of(labels):
+    """Arrays of component numbers."""
+    return [np.flatnonzero(labels == number) for number in range(labels.max() + 1)]
 
 
 def log_densities(points, log_weights, means, covs, widths, shrinks):

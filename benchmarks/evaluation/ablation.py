@@ -85,9 +85,10 @@ def _towards_diagonal(covariance: np.ndarray, count: float, prior: np.ndarray) -
 
 def _merged_again(
     components: Components, threshold: float, axis: np.ndarray | None, max_clusters: int | None
-) -> list[np.ndarray]:
+) -> np.ndarray:
     """`cluster`, and then leaves joined that the tree had put apart, the nearest first."""
-    leaves = cluster(components, threshold, axis, max_clusters)
+    labels = cluster(components, threshold, axis, max_clusters)
+    leaves = [np.flatnonzero(labels == number) for number in range(labels.max() + 1)]
     factors = factorize(components)
     weights = [components.weights[leaf].sum() for leaf in leaves]
     means = [
@@ -113,7 +114,9 @@ def _merged_again(
             if error <= threshold:
                 break
         else:
-            return leaves
+            for number, leaf in enumerate(sorted(leaves, key=min)):
+                labels[leaf] = number
+            return labels
         weight = weights[i] + weights[j]
         mean = (weights[i] * means[i] + weights[j] * means[j]) / weight
         for values, merged in ((leaves, both), (weights, weight), (means, mean)):

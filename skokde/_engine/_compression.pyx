@@ -4,6 +4,7 @@ import numpy as np
 
 from libc.float cimport DBL_MIN
 from libc.math cimport fmax, INFINITY
+from skokde._engine._gaussian cimport match_moments
 from skokde._engine._goldberger cimport split, split_size
 from skokde._engine._hellinger cimport (
     error_of_merging, factors_size, local_error_size, thin_inverse_roots,
@@ -39,14 +40,12 @@ def cluster(
 
     Returns
     -------
-    members : (k,) array of intp
-        All components, those of a cluster side by side.
-    starts : (n_clusters + 1,) array of intp
-        Where each cluster begins.
+    (k,) array of intp
+        The number of each component's cluster, in the order of their first members.
     """
     cdef Py_ssize_t k = weights.shape[0], d = means.shape[1]
     cdef Py_ssize_t m = covs.shape[0], size = covs.shape[1]
-    cdef Py_ssize_t n_clusters = 1, worst = 0, first, n, n_first, a, c
+    cdef Py_ssize_t n_clusters = 1, worst = 0, first, n, n_first, a, c, i
     # Without an end to the number all that matters of an error is whether it is too large.
     cdef double low = threshold if max_clusters == 0 else 0.0
     cdef double high = threshold if max_clusters == 0 else INFINITY
@@ -61,10 +60,11 @@ def cluster(
     cdef signed char[::1] labels = np.empty(2 * k, dtype=np.int8)
     cdef Py_ssize_t[::1] sides = np.empty(2 * k, dtype=np.intp)
     cdef double[::1] errors = np.empty(k)
-    out, begins = np.arange(k, dtype=np.intp), np.empty(k + 1, dtype=np.intp)
     # Clusters as they come: where each begins in `members`, and how many it has.
-    cdef Py_ssize_t[::1] members = out, begin = begins
-    cdef Py_ssize_t[::1] count = np.empty(k, dtype=np.intp)
+    cdef Py_ssize_t[::1] members = np.arange(k, dtype=np.intp)
+    cdef Py_ssize_t[::1] begin = np.empty(k, dtype=np.intp), count = np.empty(k, dtype=np.intp)
+    out = np.empty(k, dtype=np.intp)
+    cdef Py_ssize_t[::1] label = out
     with nogil:
         thin_inverse_roots(m, d, size, inv_root, &ranks[0], &factors[0], &scratch[0])
         begin[0] = 0
@@ -73,16 +73,13 @@ def cluster(
             if a > 0:
                 # Split the worst: its second part is a new cluster.
                 first, n = begin[worst], count[worst]
-                if n == 2:
-                    n_first = 1
-                else:
-                    n_first = split(
-                        n, &members[first], d, size, m, &weights[0], &means[0, 0], cov,
-                        &axis[0] if n == k and axis is not None else NULL,
-                        &sides[0], &labels[0], &scratch[0], &iwork[0],
-                    )
-                    for c in range(n):
-                        members[first + c] = sides[c]
+                n_first = split(
+                    n, &members[first], d, size, m, &weights[0], &means[0, 0], cov,
+                    &axis[0] if n == k and axis is not None else NULL,
+                    &sides[0], &labels[0], &scratch[0], &iwork[0],
+                )
+                for c in range(n):
+                    members[first + c] = sides[c]
                 count[worst] = n_first
                 begin[n_clusters] = first + n_first
                 count[n_clusters] = n - n_first
@@ -106,5 +103,91 @@ def cluster(
                     worst = c
             if errors[worst] <= threshold or n_clusters == max_clusters:
                 break
-    starts = np.sort(begins[:n_clusters])
-    return out, np.append(starts, k)
+        for c in range(n_clusters):
+            for a in range(begin[c], begin[c] + count[c]):
+                label[members[a]] = c
+            count[c] = -1  # from here on its place in the order
+        n = 0
+        for i in range(k):
+            c = label[i]
+            if count[c] < 0:
+                count[c] = n
+                n += 1
+            label[i] = count[c]
+    return out
+
+
+def split_details(
+    const Py_ssize_t[::1] members,
+    const Py_ssize_t[::1] starts,
+    const Py_ssize_t[::1] places,
+    const double[::1] counts,
+    const double[:, ::1] means,
+    const double[:, ::1] covs,
+    const double[::1] weights,
+    const double[:, ::1] points,
+    const double[:, ::1] point_covs,
+    const double[::1] axis,
+):
+    """Split the details of each cluster's components in two, and match each side's moments.
+
+    Parameters
+    ----------
+    members : (n,) array of intp
+        Components, cluster after cluster.
+    starts : (n_clusters + 1,) array of intp
+        Where each cluster begins.
+    places : (k,) array of intp
+        Of the details of each component among all of them: two side by side, of a Dirac one.
+    counts : (n_details,) array
+    means : (n_details, d) array
+    covs : (n, d * d) or (n, d) array
+        Of the first n details, those of compounds.
+    weights, points, point_covs : arrays of the same shapes
+        The same in kernel coordinates, where they are split.
+    axis : (d,) array or None
+        To cut across first.
+
+    Returns
+    -------
+    counts : (n_clusters, 2) array
+    means : (n_clusters, 2, d) array
+    covs : (2 * n_clusters, d * d) or (2 * n_clusters, d) array
+    """
+    cdef Py_ssize_t n_clusters = starts.shape[0] - 1, d = means.shape[1], size = covs.shape[1]
+    cdef Py_ssize_t n_details = means.shape[0], n_compounds = covs.shape[0]
+    cdef Py_ssize_t c, a, i, n, n_first, side
+    cdef bint full = size != d
+    cdef const double* cov = &covs[0, 0] if n_compounds else NULL
+    cdef const double* point_cov = &point_covs[0, 0] if n_compounds else NULL
+    out_counts, out_means = np.empty((n_clusters, 2)), np.empty((n_clusters, 2, d))
+    out_covs = np.empty((2 * n_clusters, size))
+    cdef double[:, ::1] new_counts = out_counts, new_covs = out_covs
+    cdef double[:, :, ::1] new_means = out_means
+    cdef Py_ssize_t[::1] details = np.empty(n_details, dtype=np.intp)
+    cdef Py_ssize_t[::1] sides = np.empty(2 * n_details, dtype=np.intp)
+    cdef signed char[::1] labels = np.empty(2 * n_details, dtype=np.int8)
+    cdef double[::1] scratch = np.empty(split_size(d, size))
+    cdef int[::1] iwork = np.empty(3 + 5 * d, dtype=np.intc)
+    with nogil:
+        for c in range(n_clusters):
+            n = 0
+            for a in range(starts[c], starts[c + 1]):
+                i = places[members[a]]
+                details[n] = i
+                n += 1
+                if i < n_compounds:
+                    details[n] = i + 1
+                    n += 1
+            n_first = split(
+                n, &details[0], d, size, n_compounds, &weights[0], &points[0, 0], point_cov,
+                &axis[0] if axis is not None else NULL,
+                &sides[0], &labels[0], &scratch[0], &iwork[0],
+            )
+            for side in range(2):
+                match_moments(
+                    d, full, n - n_first if side else n_first, &sides[n_first if side else 0],
+                    &counts[0], &means[0, 0], cov, n_compounds, &new_counts[c, side],
+                    &new_means[c, side, 0], &new_covs[2 * c + side, 0], &scratch[0],
+                )
+    return out_counts, out_means, out_covs

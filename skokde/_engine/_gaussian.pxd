@@ -6,6 +6,7 @@ from libc.float cimport DBL_EPSILON
 from libc.math cimport fmax, log, log1p, sqrt
 from scipy.linalg.cython_blas cimport dgemm
 from scipy.linalg.cython_lapack cimport dpotrf, dpotri, dsyevd
+from skokde._engine._eigh cimport eigh_small, LARGEST_ORDER
 
 
 cdef inline double residue() noexcept nogil:
@@ -18,16 +19,16 @@ cdef inline Py_ssize_t work_size(Py_ssize_t d, Py_ssize_t size) noexcept nogil:
     return 6 * size + 8 * d + 8
 
 
-cdef inline void symmetric_times(
-    Py_ssize_t d, const double* matrix, const double* vector, double* out
+cdef inline void row_times(
+    Py_ssize_t d, const double* row, const double* matrix, double* out
 ) noexcept nogil:
-    # out = matrix @ vector, row by row of a symmetric matrix: this form vectorises.
+    # out = row @ matrix, a row of the matrix at a time: this form vectorises.
     cdef Py_ssize_t i, j
     cdef double scale
     for j in range(d):
         out[j] = 0.0
     for i in range(d):
-        scale = vector[i]
+        scale = row[i]
         for j in range(d):
             out[j] += scale * matrix[i * d + j]
 
@@ -112,6 +113,18 @@ cdef inline int eigh(
     # Ascending eigenvalues; row i of `matrix` becomes the i-th eigenvector.
     cdef int n = <int>d, lwork = <int>(1 + 6 * d + 2 * d * d), liwork = <int>(3 + 5 * d), info = 0
     cdef char jobz = b"V", uplo = b"U"
+    cdef Py_ssize_t i
+    cdef double trace = 0.0
+    if d <= LARGEST_ORDER:
+        for i in range(d):
+            trace += matrix[i * d + i]
+        if 1e-100 < trace < 1e100:  # so that squares neither over- nor underflow
+            for i in range(d * d):
+                work[i] = matrix[i]
+            if eigh_small(n, matrix, eigenvalues, work + d * d) == 0:
+                return 0
+            for i in range(d * d):
+                matrix[i] = work[i]
     dsyevd(&jobz, &uplo, &n, matrix, &n, eigenvalues, work, &lwork, iwork, &liwork, &info)
     return info
 
@@ -228,15 +241,59 @@ cdef inline double factorize(
     return log_det
 
 
+cdef inline int invert_small(Py_ssize_t n, double* a, double* log_det) noexcept nogil:
+    # `invert` for few rows, where the calls of a library take longer than the numbers. With
+    # a = U^T U and W the inverse of U^T, the inverse is W^T W: U takes the place of the upper
+    # triangle, W that of the lower one and of the diagonal.
+    cdef Py_ssize_t i, j, r, t
+    cdef double scale
+    for r in range(n):
+        scale = a[r * n + r]
+        if not scale > 0.0:
+            return 1
+        log_det[0] += log(scale)
+        scale = 1.0 / sqrt(scale)
+        for j in range(r + 1, n):
+            a[r * n + j] *= scale
+        a[r * n + r] = scale
+        for i in range(r + 1, n):
+            scale = a[r * n + i]
+            for j in range(i, n):
+                a[i * n + j] -= scale * a[r * n + j]
+    for r in range(1, n):
+        for t in range(r):
+            a[r * n + t] = 0.0
+        for t in range(r):
+            scale = -a[t * n + r]
+            for j in range(t + 1):
+                a[r * n + j] += scale * a[t * n + j]
+        for t in range(r):
+            a[r * n + t] *= a[r * n + r]
+    for i in range(n):
+        for t in range(i, n):
+            scale = a[t * n + i]
+            if t == i:
+                for j in range(i + 1):
+                    a[i * n + j] *= scale
+            else:
+                for j in range(i + 1):
+                    a[i * n + j] += scale * a[t * n + j]
+        for j in range(i):
+            a[j * n + i] = a[i * n + j]
+    return 0
+
+
 cdef inline int invert(Py_ssize_t d, double* matrix, double* log_det) noexcept nogil:
     # In place, symmetric positive definite; not zero if it is not.
     cdef Py_ssize_t i, j
     cdef int n = <int>d, info = 0
     cdef char uplo = b"U"
+    log_det[0] = 0.0
+    if d <= 32:
+        return invert_small(d, matrix, log_det)
     dpotrf(&uplo, &n, matrix, &n, &info)
     if info != 0:
         return info
-    log_det[0] = 0.0
     for i in range(d):
         log_det[0] += 2.0 * log(matrix[i * d + i])
     dpotri(&uplo, &n, matrix, &n, &info)

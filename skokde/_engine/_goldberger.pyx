@@ -5,7 +5,7 @@ import numpy as np
 from libc.math cimport fabs, fmax, sqrt
 from scipy.linalg.cython_blas cimport dgemm
 from skokde._engine._gaussian cimport (
-    dot, eigh, factorize, invert, long_dot, match_moments, residue, symmetric_times, thin_factor,
+    dot, eigh, factorize, invert, long_dot, match_moments, residue, row_times, thin_factor,
     thin_gram, thin_limit, work_size,
 )
 
@@ -72,6 +72,32 @@ def principal_axes(const double[:, ::1] covs, Py_ssize_t d):
     return out
 
 
+cdef void nearly_principal_axis(
+    Py_ssize_t d, bint full, const double* cov, double* axis, double* next_axis
+) noexcept nogil:
+    # A direction of about the largest variance, by power iteration: a cut that is then bettered
+    # needs no eigenvectors.
+    cdef Py_ssize_t j, lead = 0
+    cdef double square, along
+    for j in range(1, d):
+        if cov[j * d + j if full else j] > cov[lead * d + lead if full else lead]:
+            lead = j
+    for j in range(d):
+        axis[j] = cov[lead * d + j] if full else j == lead
+    for _ in range(64 if full else 0):
+        square = dot(d, axis, axis)
+        if not square > 0.0:
+            break
+        for j in range(d):
+            axis[j] /= sqrt(square)
+        row_times(d, axis, cov, next_axis)
+        along, square = dot(d, axis, next_axis), dot(d, next_axis, next_axis)
+        for j in range(d):
+            axis[j] = next_axis[j]
+        if along * along > (1.0 - 1e-8) * square:
+            break
+
+
 cdef bint partition(
     Py_ssize_t n, const Py_ssize_t* members, const signed char* labels,
     Py_ssize_t* sides, Py_ssize_t* n_first,
@@ -115,11 +141,14 @@ cdef Py_ssize_t split(
     cdef double* work = precision + 2 * size
     cdef double[2] trace, log_det, cost
     cdef double count
+    if n == 2:
+        sides[0], sides[1] = members[0], members[1]
+        return 1
     match_moments(
         d, full, n, members, weights, means, covs, m, &count, mean, precision, delta
     )
     if start == NULL:
-        principal_axis(d, full, precision, axis, work, iwork)
+        nearly_principal_axis(d, full, precision, axis, u)
     else:
         for j in range(d):
             axis[j] = start[j]
@@ -153,7 +182,7 @@ cdef Py_ssize_t split(
                 for j in range(d):
                     delta[j] = means[i * d + j] - mean[c * d + j]
                 if full:
-                    symmetric_times(d, precision + c * size, delta, u)
+                    row_times(d, delta, precision + c * size, u)
                 else:
                     for j in range(d):
                         u[j] = precision[c * size + j] * delta[j]

@@ -10,7 +10,7 @@ import numpy as np
 from libc.math cimport exp, expm1, fabs, fmax, fmin, log, sqrt
 from scipy.linalg.cython_blas cimport dgemm
 from skokde._engine._gaussian cimport (
-    dot, factorize, long_dot, match_moments, symmetric_times, thin_factor, thin_limit, work_size,
+    dot, factorize, long_dot, match_moments, row_times, thin_factor, thin_limit, work_size,
 )
 
 # An inverse root is I, but for less than this, less the outer products of a few vectors if it comes
@@ -63,7 +63,7 @@ cdef void log_densities(
     Py_ssize_t rank, const double* factor, double* out, double* work,
 ) noexcept nogil:
     # Log-densities of the other component at the sigma points of one; NULL roots are Diracs'.
-    # |y +- r b_j|^2 with y the whitened difference of the means, b_j the whitened columns.
+    # |y +- r b_j|^2 with y the whitened difference of the means, b_j the root's whitened rows.
     # The other's inverse root is I - factor.T @ factor if the rank is not negative.
     cdef Py_ssize_t j
     cdef int n = <int>d
@@ -72,43 +72,37 @@ cdef void log_densities(
     cdef double r2 = sigma.radius2, r = sqrt(sigma.radius2)
     cdef double* delta = work
     cdef double* y = work + d
-    cdef double* v = work + 2 * d
-    cdef double* by = work + 3 * d
-    cdef double* b = work + 4 * d
+    cdef double* whitened = work + 2 * d
+    cdef const double* b
     for j in range(d):
         delta[j] = mean[j] - other_mean[j]
     if other_inv_root == NULL:
         for j in range(d):
             y[j] = delta[j]
     elif full:
-        symmetric_times(d, other_inv_root, delta, y)
+        row_times(d, delta, other_inv_root, y)
     else:
         for j in range(d):
             y[j] = other_inv_root[j] * delta[j]
     yy = dot(d, y, y)
     if full:
         if other_inv_root == NULL:
-            v = y
+            b = root
+        elif root == NULL:
+            b = other_inv_root
         else:
-            symmetric_times(d, other_inv_root, y, v)
-        if root == NULL:
-            by = v
-        else:
-            symmetric_times(d, root, v, by)
-            if other_inv_root != NULL and rank >= 0:
-                whiten_thin(d, rank, factor, root, b, b + d * d)
-            elif other_inv_root != NULL:
-                dgemm(&no, &no, &n, &n, &n, &one, <double*>other_inv_root, &n, <double*>root, &n,
-                      &zero, b, &n)
-    for j in range(d):
-        if full:
-            if other_inv_root == NULL:
-                bb = 1.0 if root == NULL else long_dot(d, root + j * d, root + j * d)
-            elif root == NULL:
-                bb = long_dot(d, other_inv_root + j * d, other_inv_root + j * d)
+            b = whitened
+            if rank >= 0:
+                whiten_thin(d, rank, factor, root, whitened, whitened + d * d)
             else:
-                bb = long_dot(d, b + j * d, b + j * d)
-            yb = by[j]
+                dgemm(&no, &no, &n, &n, &n, &one, <double*>other_inv_root, &n, <double*>root, &n,
+                      &zero, whitened, &n)
+    for j in range(d):
+        if full and b != NULL:
+            bb = long_dot(d, b + j * d, b + j * d)
+            yb = long_dot(d, b + j * d, y)
+        elif full:
+            bb, yb = 1.0, y[j]
         else:
             yb = 1.0 if other_inv_root == NULL else other_inv_root[j]
             if root != NULL:
@@ -127,7 +121,7 @@ cdef void whiten_thin(
     Py_ssize_t d, Py_ssize_t rank, const double* factor, const double* root, double* out,
     double* product,
 ) noexcept nogil:
-    # out = (I - factor.T @ factor) @ root, both symmetric
+    # out = root @ (I - factor.T @ factor)
     cdef Py_ssize_t j
     cdef int n = <int>d, r = <int>rank
     cdef char no = b"N", yes = b"T"

@@ -5,7 +5,7 @@ import numpy as np
 from libc.math cimport exp, log, sqrt
 from scipy.linalg.cython_blas cimport dgemm
 from skokde._engine._gaussian cimport (
-    dot, invert, long_dot, residue, symmetric_times, thin_factor, thin_gram, thin_limit,
+    dot, invert, long_dot, residue, row_times, thin_factor, thin_gram, thin_limit,
 )
 
 
@@ -55,6 +55,8 @@ def roughness(
     cdef Py_ssize_t limit = thin_limit(d) if full else 0
     cdef double[:, ::1] factors = np.empty((m * limit + 1, d))
     cdef double[::1] own = np.empty(m * limit * limit + 1), cross, inner
+    cdef double[::1] alone = np.empty(limit * limit + 1)
+    cdef double log_det_alone
     cdef Py_ssize_t[::1] ranks = np.zeros(k, dtype=np.intp), starts = np.zeros(k, dtype=np.intp)
     cdef Py_ssize_t[::1] own_starts = np.zeros(k, dtype=np.intp)
     with nogil:
@@ -80,8 +82,9 @@ def roughness(
                 for j in range(d):
                     scratch[j] = 0.0
                 thin_sum(ranks[i], &own[own_starts[i]], 2.0, 0, NULL, NULL, pilot, &inner[0])
+                invert(ranks[i], &inner[0], &log_det)
                 value = thin_term(
-                    d, printed, ranks[i], &inner[0], &scratch[0], 0.0, pilot, &scratch[d]
+                    d, printed, ranks[i], &inner[0], log_det, &scratch[0], 0.0, pilot, &scratch[d]
                 )
                 log_det = 0.0
             else:
@@ -97,10 +100,14 @@ def roughness(
         # What K^2 pairs of components that are far apart add may be lost to rounding.
         nothing = log(total) - 45.0
         for i in range(k):
+            log_det_alone = 0.0
             if ranks[i] > 0:
                 thin_products(
                     d, ranks[i], &factors[starts[i], 0], n_rows - starts[i], &cross[0]
                 )
+                # With any Dirac.
+                thin_sum(ranks[i], &own[own_starts[i]], 1.0, 0, NULL, NULL, pilot, &alone[0])
+                invert(ranks[i], &alone[0], &log_det_alone)
             for j in range(i + 1, k):
                 bound = log_bound(
                     d, &means[i, 0], &means[j, 0], norms[i] + norms[j], pilot, &scratch[0]
@@ -108,17 +115,20 @@ def roughness(
                 if log(weights[i] * weights[j]) + bound < nothing:
                     continue
                 if i < m and ranks[i] >= 0 and ranks[j] >= 0:
-                    thin_sum(
-                        ranks[i], &own[own_starts[i]], 1.0, ranks[j], &own[own_starts[j]],
-                        &cross[ranks[i] * (starts[j] - starts[i])] if ranks[j] > 0 else NULL,
-                        pilot, &inner[0],
-                    )
                     times_delta(d, ranks[i], &factors[starts[i], 0], &scratch[0], &scratch[d])
-                    times_delta(
-                        d, ranks[j], &factors[starts[j], 0], &scratch[0], &scratch[d + ranks[i]]
-                    )
+                    if ranks[j] > 0:
+                        thin_sum(
+                            ranks[i], &own[own_starts[i]], 1.0, ranks[j], &own[own_starts[j]],
+                            &cross[ranks[i] * (starts[j] - starts[i])], pilot, &inner[0],
+                        )
+                        invert(ranks[i] + ranks[j], &inner[0], &log_det)
+                        times_delta(
+                            d, ranks[j], &factors[starts[j], 0], &scratch[0],
+                            &scratch[d + ranks[i]],
+                        )
                     value = thin_term(
-                        d, printed, ranks[i] + ranks[j], &inner[0], &scratch[d],
+                        d, printed, ranks[i] + ranks[j], &inner[0] if ranks[j] > 0 else &alone[0],
+                        log_det if ranks[j] > 0 else log_det_alone, &scratch[d],
                         dot(d, &scratch[0], &scratch[0]), pilot, &scratch[2 * d],
                     )
                 elif j < m:
@@ -180,28 +190,24 @@ cdef inline void times_delta(
 
 
 cdef double thin_term(
-    Py_ssize_t d, bint printed, Py_ssize_t rank, double* inner, const double* y, double square,
-    double pilot, double* z,
+    Py_ssize_t d, bint printed, Py_ssize_t rank, const double* inverse, double log_det,
+    const double* y, double square, double pilot, double* z,
 ) noexcept nogil:
-    # N(D; 0, A^-1) times the bracket where S_i + S_j = F^T F with few rows: from `inner`, which
-    # is pilot I + F F^T and is overwritten, y = F D and square = D'D. With E = inner^-1 and
-    # z = E y Woodbury's identity is A = (I - F^T E F) / pilot, so that F A D = z; the eigenvalues
-    # of A are those of E and 1 / pilot.
+    # N(D; 0, A^-1) times the bracket where S_i + S_j = F^T F with few rows: from y = F D,
+    # square = D'D, and E, the inverse of pilot I + F F^T, and the logarithm of that one's
+    # determinant. With z = E y Woodbury's identity is A = (I - F^T E F) / pilot, so that
+    # F A D = z; the eigenvalues of A are those of E and 1 / pilot.
     cdef Py_ssize_t a
-    cdef double log_det = 0.0, trace, trace2, m, uu, uau
-    if rank > 0:
-        if invert(rank, inner, &log_det) != 0:
-            return 0.0
-        log_det -= rank * log(pilot)
-        symmetric_times(rank, inner, y, z)
+    cdef double trace, trace2, m, uu, uau
+    log_det -= rank * log(pilot)
+    row_times(rank, y, inverse, z)
     trace = (d - rank) / pilot
-    trace2 = trace / pilot + dot(rank * rank, inner, inner)
+    trace2 = trace / pilot + long_dot(rank * rank, inverse, inverse)
     for a in range(rank):
-        trace += inner[a * rank + a]
+        trace += inverse[a * rank + a]
     m = (square - dot(rank, y, z)) / pilot
     uu = (m - dot(rank, z, z)) / pilot
-    if rank > 0:
-        symmetric_times(rank, inner, z, z + rank)
+    row_times(rank, z, inverse, z + rank)
     uau = (uu - dot(rank, z, z + rank)) / pilot
     return exp(-0.5 * (m + log_det)) * bracket(printed, trace, trace2, m, uu, uau)
 
@@ -232,8 +238,8 @@ cdef double pair_term(
     cdef double* au = scratch + 2 * d
     cdef double m
     if a != NULL and full:
-        symmetric_times(d, a, delta, u)
-        symmetric_times(d, a, u, au)
+        row_times(d, delta, a, u)
+        row_times(d, u, a, au)
     else:
         for j in range(d):
             u[j] = delta[j] * (1.0 / pilot if a == NULL else a[j])

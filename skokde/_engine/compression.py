@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import numpy as np
 
 from skokde._engine._compression import cluster as _cluster
+from skokde._engine._compression import split_details
+from skokde._engine._moments import match_group_moments
 from skokde._engine.bandwidth import Kernel
-from skokde._engine.goldberger import two_means
 from skokde._engine.kde import Components, components_in, factorize
-from skokde._engine.mixture import Mixture, flatten, match_moments
+from skokde._engine.mixture import Mixture, flatten
 
 # Detailed models are clustered under a bandwidth of H / 8.
 DETAIL_BANDWIDTH = 1.0 / 8.0
@@ -18,7 +17,7 @@ DETAIL_BANDWIDTH = 1.0 / 8.0
 
 def cluster(
     components: Components, threshold: float, axis: np.ndarray | None, max_clusters: int | None
-) -> list[np.ndarray]:
+) -> np.ndarray:
     """Clusters whose components can be approximated by one Gaussian each.
 
     From one cluster of everything, the one with the largest local error is split in two until
@@ -37,91 +36,105 @@ def cluster(
 
     Returns
     -------
-    list of arrays of component numbers
+    (k,) array of intp
+        The number of each component's cluster, in the order of their first members.
     """
     k = len(components.weights)
-    everything = np.arange(k)
     if threshold == 0.0 and (max_clusters is None or k <= max_clusters):
-        return [everything[i : i + 1] for i in range(k)]
-    members, starts = _cluster(
-        *components, *factorize(components), threshold, axis, max_clusters or 0
-    )
-    return [members[start:end] for start, end in pairwise(starts.tolist())]
+        return np.arange(k)
+    return _cluster(*components, *factorize(components), threshold, axis, max_clusters or 0)
 
 
-def merge(mixture: Mixture, clusters: list[np.ndarray], kernel: Kernel) -> Mixture:
+def merge(mixture: Mixture, labels: np.ndarray, kernel: Kernel) -> Mixture:
     """Replace each cluster of more than one component by its moment-matched Gaussian.
 
     Parameters
     ----------
     mixture : Mixture
-    clusters : list of arrays of component numbers, each number in one of them
+    labels : (k,) array of intp
+        See `cluster`.
     kernel : Kernel
         Kernel coordinates, for the clustering of the detailed models.
     """
-    clusters = [np.sort(members) for members in clusters if len(members) > 1]
-    if not clusters:
+    sizes = np.bincount(labels)
+    merged = (sizes > 1)[labels]
+    if not merged.any():
         return mixture
-    clusters.sort(key=lambda members: members[0])
-    m = mixture.n_compounds
-    kept = np.ones(mixture.n_components, dtype=bool)
-    kept[np.concatenate(clusters)] = False
-    merged = (
-        *match_moments(*mixture[:3], clusters),
-        *merge_details(mixture, clusters, kernel),
+    m, shape = mixture.n_compounds, mixture.covariances.shape[1:]
+    order = np.argsort(labels, kind="stable")
+    members = order[merged[order]]
+    starts = np.append(0, np.cumsum(sizes[sizes > 1]))
+    counts, means, covariances = match_group_moments(
+        mixture.counts, mixture.means, flatten(mixture.covariances), members, starts
     )
+    covariances = covariances.reshape(-1, *shape)
+    details = merge_details(mixture, merged, members, starts, kernel)
     # A cluster of equal samples is a Dirac again.
-    equal = ~flatten(merged[2]).any(axis=1)
+    equal = ~flatten(covariances).any(axis=1)
+    compounds = (counts, means, covariances, *details)
     return Mixture.join(
-        [mixture.compounds(kept[:m]), tuple(array[~equal] for array in merged)],
-        [mixture.diracs(kept[m:]), tuple(array[equal] for array in merged[:2])],
+        [mixture.compounds(~merged[:m]), tuple(array[~equal] for array in compounds)],
+        [mixture.diracs(~merged[m:]), (counts[equal], means[equal])],
     )
 
 
 def merge_details(
-    mixture: Mixture, clusters: list[np.ndarray], kernel: Kernel
+    mixture: Mixture,
+    merged: np.ndarray,
+    members: np.ndarray,
+    starts: np.ndarray,
+    kernel: Kernel,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Detailed models of merged clusters, two components each.
 
     The extended mixture of a cluster holds its components' detailed models (paper, Eq. 15); it is
     split by Goldberger's two-means, and each side is moment-matched.
 
+    Parameters
+    ----------
+    mixture : Mixture
+    merged : (k,) array of bool
+        Which components are in a cluster.
+    members : (n,) array of intp
+        Those components, cluster after cluster.
+    starts : (n_clusters + 1,) array of intp
+        Where each cluster begins.
+    kernel : Kernel
+
     Returns
     -------
-    weights : (n, 2) array
-    means : (n, 2, d) array
-    covariances : (n, 2, d, d) or (n, 2, d) array
+    weights : (n_clusters, 2) array
+    means : (n_clusters, 2, d) array
+    covariances : (n_clusters, 2, d, d) or (n_clusters, 2, d) array
     """
     m, d = mixture.n_compounds, mixture.n_features
     shape = mixture.covariances.shape[1:]
-    # Component i has the extended components 2 i and 2 i + 1, a Dirac the one m + i.
-    counts = np.concatenate(
-        [(mixture.counts[:m, None] * mixture.detail_weights).ravel(), mixture.counts[m:]]
-    )
-    # Only the clusters' are looked at; in `chosen` their components stand as in the mixture.
-    chosen = np.sort(np.concatenate(clusters))
-    compounds, diracs = chosen[chosen < m], chosen[chosen >= m]
-    n = len(compounds)
-    extended = np.concatenate([(2 * compounds[:, None] + np.arange(2)).ravel(), m + diracs])
-    means = np.concatenate(
-        [mixture.detail_means[compounds].reshape(2 * n, d), mixture.means[diracs]]
-    )
-    covariances = mixture.detail_covariances[compounds].reshape(2 * n, *shape)
+    # The extended mixture of all clusters: two components of each compound, and then Diracs.
+    compounds = merged[:m]
+    counts, means = mixture.diracs(merged[m:])
+    weights = mixture.counts[:m][compounds, None] * mixture.detail_weights[compounds]
+    counts = np.concatenate([weights.ravel(), counts])
+    means = np.concatenate([mixture.detail_means[compounds].reshape(-1, d), means])
+    covariances = mixture.detail_covariances[compounds].reshape(-1, *shape)
+    lengths = merged.astype(np.intp)
+    lengths[:m] *= 2
     frame = kernel.frame.divided(np.sqrt(DETAIL_BANDWIDTH))
-    components = Components(
-        (counts / counts.sum())[extended], frame.points(means), frame.covariances(covariances)
+    whole = len(members) == mixture.n_components and len(starts) == 2
+    counts, means, covariances = split_details(
+        members,
+        starts,
+        np.cumsum(lengths) - lengths,
+        counts,
+        means,
+        flatten(covariances),
+        counts / mixture.counts.sum(),
+        frame.points(means),
+        frame.covariances(covariances),
+        kernel.axis if whole else None,
     )
-    sides: list[np.ndarray] = []
-    for members in clusters:
-        i = np.searchsorted(chosen, members)
-        inner = np.concatenate([2 * i[i < n], 2 * i[i < n] + 1, n + i[i >= n]])
-        whole = len(members) == mixture.n_components
-        sides += two_means(components, inner, kernel.axis if whole else None)
-    counts, means, covariances = match_moments(counts[extended], means, covariances, sides)
-    counts = counts.reshape(-1, 2)
     return (
         counts / counts.sum(axis=1, keepdims=True),
-        means.reshape(-1, 2, d),
+        means,
         covariances.reshape(-1, 2, *shape),
     )
 
@@ -147,5 +160,5 @@ def compress(
         Of the same count, mean and covariance.
     """
     components = components_in(kernel.frame, *mixture[:3])
-    clusters = cluster(components, threshold, kernel.axis, max_components)
-    return merge(mixture, clusters, kernel)
+    labels = cluster(components, threshold, kernel.axis, max_components)
+    return merge(mixture, labels, kernel)

@@ -9,25 +9,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from skokde._engine._whitening import roots
+
 # Section 3.1 of the paper: normalised eigenvalues below the first are replaced by the second
 # times the average of the others.
 EIGENVALUE_FLOOR = 1e-9
 EIGENVALUE_SHARE = 0.01
-
-
-def correct_eigenvalues(eigenvalues: np.ndarray) -> np.ndarray:
-    """Replace eigenvalues that are too small (paper, Eqs. 16 to 18).
-
-    Parameters
-    ----------
-    eigenvalues : (d,) array, at least one positive
-
-    Returns
-    -------
-    (d,) array, positive
-    """
-    valid = eigenvalues >= EIGENVALUE_FLOOR * eigenvalues.max()
-    return np.where(valid, eigenvalues, EIGENVALUE_SHARE * eigenvalues[valid].mean())
 
 
 class FullCovariance:
@@ -71,12 +58,7 @@ class FullCovariance:
         log_det : float
             Log-determinant of the corrected matrix.
         """
-        eigenvalues, vectors = np.linalg.eigh(correlation)
-        eigenvalues = correct_eigenvalues(eigenvalues)
-        scale = np.sqrt(eigenvalues)
-        root = (vectors * scale) @ vectors.T
-        inv_root = (vectors / scale) @ vectors.T
-        return root, inv_root, float(np.log(eigenvalues).sum())
+        return roots(correlation, EIGENVALUE_FLOOR, EIGENVALUE_SHARE)
 
     def to_matrix(self, variances: np.ndarray) -> np.ndarray:
         """The covariance with these variances and no correlation."""

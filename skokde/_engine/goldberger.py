@@ -22,8 +22,6 @@ def two_means(
     axis : (d,) array, default=None
         Cut across this axis first; by default across the members' principal one.
     """
-    if len(members) == 2:
-        return members[:1], members[1:]
     return _two_means(members, components.weights, components.means, components.covariances, axis)
 
 

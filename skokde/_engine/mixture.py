@@ -111,9 +111,9 @@ def flatten(covariances: np.ndarray) -> np.ndarray:
 
 
 def match_moments(
-    counts: np.ndarray, means: np.ndarray, covariances: np.ndarray, groups: list[np.ndarray]
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Counts, means and covariances of groups of components (paper, Eq. 9).
+    counts: np.ndarray, means: np.ndarray, covariances: np.ndarray
+) -> tuple[float, np.ndarray, np.ndarray]:
+    """Count, mean and covariance of components together (paper, Eq. 9).
 
     Parameters
     ----------
@@ -121,24 +121,13 @@ def match_moments(
     means : (k, d) array
     covariances : (m, d, d) or (m, d) array
         Of the first m components; the others are Diracs.
-    groups : list of n arrays of component numbers, none empty
-        A group of one is returned as it is, to the last bit.
-
-    Returns
-    -------
-    counts : (n,) array
-    means : (n, d) array
-    covariances : (n, d, d) or (n, d) array
     """
-    starts = np.zeros(len(groups) + 1, dtype=np.intp)
-    np.cumsum([len(group) for group in groups], out=starts[1:])
-    order = np.concatenate(groups) if groups else np.empty(0, dtype=np.intp)
-    out = match_group_moments(counts, means, flatten(covariances), order, starts)
-    return out[0], out[1], out[2].reshape(len(groups), *covariances.shape[1:])
+    k = len(counts)
+    everything, whole = np.arange(k), np.array([0, k])
+    out = match_group_moments(counts, means, flatten(covariances), everything, whole)
+    return float(out[0][0]), out[1][0], out[2].reshape(covariances.shape[1:])
 
 
 def total_moments(mixture: Mixture) -> tuple[float, np.ndarray, np.ndarray]:
     """Count, mean and covariance of the whole sample model."""
-    everything = [np.arange(mixture.n_components)]
-    counts, means, covariances = match_moments(*mixture[:3], everything)
-    return float(counts[0]), means[0], covariances[0]
+    return match_moments(*mixture[:3])

@@ -158,8 +158,9 @@ def without(mixture: Mixture, chosen: np.ndarray) -> tuple[Mixture, np.ndarray, 
     mixture : Mixture
     chosen : (k - m,) array of bool
     """
-    everything = np.ones(mixture.n_compounds, dtype=bool)
-    rest = Mixture.join([mixture.compounds(everything)], [mixture.diracs(~chosen)])
+    m = mixture.n_compounds
+    kept = np.append(np.ones(m, dtype=bool), ~chosen)
+    rest = mixture._replace(counts=mixture.counts[kept], means=mixture.means[kept])
     return rest, *mixture.diracs(chosen)
 
 

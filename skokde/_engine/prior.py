@@ -48,6 +48,6 @@ def shared_covariance(classes: list[Mixture]) -> np.ndarray:
     """
     moments = [total_moments(mixture) for mixture in classes]
     counts, means, covariances = (np.array(arrays) for arrays in zip(*moments, strict=True))
-    total, _, whole = match_moments(counts, means, covariances, [np.arange(len(counts))])
-    within = np.tensordot(counts / total[0], covariances, axes=1)
-    return with_prior(within, total[0], whole[0])
+    total, _, whole = match_moments(counts, means, covariances)
+    within = np.tensordot(counts / total, covariances, axes=1)
+    return with_prior(within, total, whole)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from skokde._engine._whitening import standardize
 from skokde._engine.covariance import Structure
 from skokde._engine.mixture import Mixture, flatten, total_moments
 from skokde._engine.prior import with_prior
@@ -102,22 +103,6 @@ class Whitening(NamedTuple):
     count: float
 
 
-def feature_spread(mean: np.ndarray, variances: np.ndarray) -> np.ndarray:
-    """Standard deviations, zero where the mean's rounding or underflow hides them."""
-    spread = np.sqrt(np.where(variances > SMALLEST_VARIANCE, variances, 0.0))
-    return np.where(spread > np.finfo(float).eps * np.abs(mean), spread, 0.0)
-
-
-def substitute_spread(mean: np.ndarray) -> np.ndarray:
-    """A spread for features that are constant: a tenth of the value, or 0.1 for zero.
-
-    In the manner of the paper's Eq. 18, 1 % of the feature's mean square stands for its variance;
-    it follows the feature's unit.
-    """
-    size = np.abs(mean)
-    return 0.1 * np.where(size > np.sqrt(SMALLEST_VARIANCE), size, 1.0)
-
-
 def frame_of_covariance(
     center: np.ndarray, spread: np.ndarray, correlation: np.ndarray, structure: Structure
 ) -> Frame:
@@ -134,12 +119,10 @@ def frame_of(
 
     Constant features have a spread put in, and correlate with nothing.
     """
-    spread = feature_spread(center, structure.variances(covariance))
-    constant = spread == 0.0
-    spread = np.where(constant, substitute_spread(center), spread)
-    correlation = structure.rescale(covariance, np.where(constant, 0.0, 1.0 / spread))
-    filled = correlation + structure.to_matrix(constant.astype(float))
-    return frame_of_covariance(center, spread, filled, structure), correlation
+    flat, shape = flatten(covariance[None]), covariance.shape
+    spread, correlation, filled = standardize(center, flat, SMALLEST_VARIANCE)
+    frame = frame_of_covariance(center, spread, filled.reshape(shape), structure)
+    return frame, correlation.reshape(shape)
 
 
 def whiten(mixture: Mixture, structure: Structure, prior: np.ndarray | None = None) -> Whitening:

@@ -1,0 +1,100 @@
+"""Standardising and whitening a covariance (paper, Sections 3.1 and 3.3)."""
+
+import numpy as np
+
+from libc.float cimport DBL_EPSILON
+from libc.math cimport fabs, fmax, log, sqrt
+from skokde._engine._gaussian cimport eigh, from_eigen, work_size
+
+
+def standardize(const double[::1] center, const double[:, ::1] cov, double smallest):
+    """Spreads of the features, none zero, and their correlation.
+
+    Parameters
+    ----------
+    center : (d,) array
+    cov : (1, d * d) or (1, d) array
+    smallest : float
+        A variance that is not above it, or that the center's rounding hides, is none.
+
+    Returns
+    -------
+    spread : (d,) array
+        Of a constant feature a tenth of its size, or 0.1 for zero: in the manner of Eq. 18, 1 % of
+        its mean square stands for its variance, and follows its unit.
+    correlation : array of cov's shape
+        Zero for constant features.
+    filled : array of cov's shape
+        The same with a one on the diagonal for each of them.
+    """
+    cdef Py_ssize_t d = center.shape[0], size = cov.shape[1], i, j
+    cdef bint full = size != d, constant = False
+    cdef double value
+    spreads, correlations = np.empty(d), np.empty((1, size))
+    cdef double[::1] spread = spreads, factor = np.empty(d)
+    cdef double[:, ::1] correlation = correlations
+    for i in range(d):
+        value = cov[0, i * d + i if full else i]
+        spread[i] = sqrt(value) if value > smallest else 0.0
+        if spread[i] > DBL_EPSILON * fabs(center[i]):
+            factor[i] = 1.0 / spread[i]
+        else:
+            factor[i] = 0.0
+            constant = True
+            spread[i] = 0.1 * (fabs(center[i]) if fabs(center[i]) > sqrt(smallest) else 1.0)
+    for i in range(d):
+        if full:
+            for j in range(d):
+                correlation[0, i * d + j] = cov[0, i * d + j] * factor[i] * factor[j]
+        else:
+            correlation[0, i] = cov[0, i] * factor[i] * factor[i]
+    if not constant:
+        return spreads, correlations, correlations
+    filled = correlations.copy()
+    correlation = filled
+    for i in range(d):
+        if factor[i] == 0.0:
+            correlation[0, i * d + i if full else i] = 1.0
+    return spreads, correlations, filled
+
+
+def roots(const double[:, ::1] correlation, double floor, double share):
+    """Symmetric root and inverse root of a correlation, its smallest eigenvalues corrected.
+
+    Parameters
+    ----------
+    correlation : (d, d) array
+    floor, share : float
+        Eigenvalues below `floor` times the largest are replaced by `share` times the average of
+        the others (Eqs. 16 to 18).
+
+    Returns
+    -------
+    root, inv_root : (d, d) arrays
+    log_det : float
+        Log-determinant of the corrected matrix.
+    """
+    cdef Py_ssize_t d = correlation.shape[0], i, n_valid = 0
+    cdef double log_det = 0.0, valid = 0.0, largest = 0.0
+    out_root, out_inv = np.empty((d, d)), np.empty((d, d))
+    cdef double[:, ::1] root = out_root, inv_root = out_inv, vectors = np.array(correlation)
+    cdef double[::1] values = np.empty(d), work = np.empty(work_size(d, d * d))
+    cdef int[::1] iwork = np.empty(3 + 5 * d, dtype=np.intc)
+    with nogil:
+        eigh(d, &vectors[0, 0], &values[0], &work[0], &iwork[0])
+        for i in range(d):
+            largest = fmax(largest, values[i])
+        for i in range(d):
+            if values[i] >= floor * largest:
+                valid += values[i]
+                n_valid += 1
+        for i in range(d):
+            if not values[i] >= floor * largest:
+                values[i] = share * valid / n_valid
+            log_det += log(values[i])
+            values[i] = sqrt(sqrt(values[i]))
+        from_eigen(d, &vectors[0, 0], &values[0], &work[0], &root[0, 0])
+        for i in range(d):
+            values[i] = 1.0 / values[i]
+        from_eigen(d, &vectors[0, 0], &values[0], &work[0], &inv_root[0, 0])
+    return out_root, out_inv, log_det
