@@ -226,7 +226,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
             if not known:  # it takes longer than all else that a row does
                 check_classification_targets(y)
             weights = check_weights(sample_weight, len(X))
-            if classes is not None:
+            if classes is not None and not (known and _same(classes, self.classes_)):
                 classes = unique_labels(column_or_1d(classes))
                 if not len(classes):
                     raise ValueError("classes must not be empty: give all labels, or None.")
@@ -499,9 +499,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         return self._snapshot.get(
             "shared covariance",
             None,
-            lambda: shared_covariance(
-                [state.mixture for state in self._states() if state is not None]
-            ),
+            lambda: shared_covariance([e._moments() for e in self._seen()]),
         )
 
     def _lasting_covariance(self) -> np.ndarray:
@@ -509,22 +507,31 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         covariance = self._calibration.covariance
         return self._shared_covariance() if covariance is None else covariance
 
+    def _seen(self) -> list[OnlineKDEDensity]:
+        """The estimators of classes with a sample."""
+        return [e for e in self.estimators_ if e.__sklearn_is_fitted__()]
+
     def _states(self) -> list[State | None]:
         return [e._state if e.__sklearn_is_fitted__() else None for e in self.estimators_]
 
     def _discriminant(self, X: np.ndarray) -> np.ndarray:
         """Of all classes; zero for those without a sample."""
-        states = self._states()
-        seen = [c for c, state in enumerate(states) if state is not None]
         q = self._snapshot.get(
             "discriminant",
             None,
             lambda: Discriminant.of(
-                [states[c].mixture for c in seen],
+                np.array([e._moments()[1] for e in self._seen()]),
                 self._shared_covariance(),
-                self.estimators_[seen[0]]._structure,
+                self._seen()[0]._structure,
             ),
         )
-        out = np.zeros((len(X), len(states)))
+        seen = [e.__sklearn_is_fitted__() for e in self.estimators_]
+        out = np.zeros((len(X), len(seen)))
         out[:, seen] = q.log_densities(X)
         return out
+
+
+def _same(labels: ArrayLike, known: np.ndarray) -> bool:
+    """Whether labels are the known ones as they are, which takes far less than a check of them."""
+    labels = np.asarray(labels)
+    return labels.dtype.kind == known.dtype.kind and np.array_equal(labels, known)

@@ -14,7 +14,7 @@ from skokde._engine.bandwidth import Kernel, is_predictive, kernel_coordinates
 from skokde._engine.covariance import Structure, structure_of
 from skokde._engine.kde import KDE
 from skokde._engine.learn import Settings, State, learn
-from skokde._engine.mixture import Mixture
+from skokde._engine.mixture import Mixture, total_moments
 from skokde._engine.predictive import PredictiveKDE, settled
 from skokde._engine.scored import kde_of
 from skokde._validation import (
@@ -362,6 +362,10 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
     @property
     def _structure(self) -> Structure:
         return structure_of(self._mixture.covariances)
+
+    def _moments(self) -> tuple[float, np.ndarray, np.ndarray]:
+        """Count, mean and covariance of the sample model."""
+        return self._snapshot.get("moments", None, lambda: total_moments(self._mixture))
 
     def _kernel(self, bandwidth: str | float | np.ndarray) -> Kernel:
         """Kernel coordinates under a checked bandwidth."""

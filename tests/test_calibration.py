@@ -132,7 +132,8 @@ def by_hand(X, y, n_classes, covariance_type):
         log_density = np.column_stack(
             [kde_of(s, structure, "plugin", shared).log_density(X[start:end]) for s in states]
         )
-        q = Discriminant.of([s.mixture for s in states], shared, structure)
+        means = np.array([X[before][y[before] == c].mean(axis=0) for c in range(n_classes)])
+        q = Discriminant.of(means, shared, structure)
         counts = np.bincount(y[before], minlength=n_classes)
         pool = learn_pool(
             pool,
@@ -179,10 +180,10 @@ def test_probabilities_are_those_of_the_pool(covariance_type):
     log_prior = np.log(classifier.class_prior_)
     log_density = classifier.predict_joint_log_proba(new) - log_prior
     structure = STRUCTURES[covariance_type]
-    mixtures = [e._mixture for e in classifier.estimators_]
+    means = np.array([X[y == c].mean(axis=0) for c in classifier.classes_])
     shared = twins.shared_covariance(X, y)
     shared = np.diag(shared).copy() if covariance_type == "diag" else shared
-    q = Discriminant.of(mixtures, shared, structure).log_densities(new)
+    q = Discriminant.of(means, shared, structure).log_densities(new)
     t, s, *b = classifier._calibration.pool.weights
     assert s > 0.0
     expected = log_softmax(log_prior + b + t * log_density + s * q, axis=1)

@@ -324,11 +324,13 @@ def test_two_means(d, covariance_type, kind):
 
 
 WIDTHS, SHRINKS = np.array([1.0, 2.5, 8.0]), np.array([1.0, 0.8, 0.3])
+SPREADS = np.array([1.5, 40.0])
+SCALES = WIDTHS, SHRINKS, SPREADS
 
 
-def log_densities(points, log_weights, means, covs, widths=WIDTHS, shrinks=SHRINKS):
-    decomposed = _log_density.decompose(means, covs, widths, shrinks)
-    return _log_density.log_densities(points, log_weights, means, *decomposed, widths, shrinks)
+def log_densities(points, log_weights, means, covs):
+    decomposed = _log_density.decompose(means, covs, WIDTHS, SHRINKS)
+    return _log_density.log_densities(points, log_weights, means, *decomposed, *SCALES)
 
 
 @each_case
@@ -338,7 +340,7 @@ def test_log_densities(d, covariance_type, kind):
         # More rows than a block of the loop holds, and not a multiple of it.
         points = 4.0 * np.random.default_rng(seed).normal(size=(150, d))
         got = log_densities(points, np.log(weights), means, covs)
-        expected = twins.log_densities(points, np.log(weights), means, covs, WIDTHS, SHRINKS)
+        expected = twins.log_densities(points, np.log(weights), means, covs, *SCALES)
         np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-12)
         alone = log_densities(points[:1], np.log(weights), means, covs)
         np.testing.assert_allclose(alone, got[:1], rtol=1e-13, atol=1e-13)
@@ -353,7 +355,7 @@ def test_log_densities_of_many_components(covariance_type):
     weights, means, covs = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
     points = np.random.default_rng(0).normal(size=(65, 9))
     got = log_densities(points, np.log(weights), means, covs)
-    expected = twins.log_densities(points, np.log(weights), means, covs, WIDTHS, SHRINKS)
+    expected = twins.log_densities(points, np.log(weights), means, covs, *SCALES)
     np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-12)
 
 
@@ -597,7 +599,7 @@ def test_two_means_of_equal_means_parts_narrow_from_wide():
 
 def test_log_densities_of_no_rows():
     got = log_densities(np.empty((0, 2)), np.zeros(1), np.zeros((1, 2)), np.empty((0, 4)))
-    assert got.shape == (0, 3)
+    assert got.shape == (0, 5)
 
 
 @pytest.mark.parametrize(
@@ -619,7 +621,8 @@ def test_log_densities_with_a_vanished_weight():
     got = log_densities(np.array([[0.0]]), log_weights, means, none)[:, 0]
     np.testing.assert_allclose(got, -0.5 * (9.0 + np.log(2 * np.pi)), rtol=1e-14)
     got = log_densities(np.array([[0.0]]), log_weights[:1], means[:1], none)
-    assert np.isneginf(got).all()
+    assert np.isneginf(got[:, :3]).all()
+    assert np.isfinite(got[:, 3:]).all()
 
 
 def test_small_negative_eigenvalues_count_for_zero():
@@ -656,6 +659,7 @@ def test_read_only_arrays_are_taken(covariance_type):
     _roughness.roughness(weights, means, covs, 0.1, False)
     scales = frozen(WIDTHS.copy(), SHRINKS.copy())
     decomposed = frozen(*_log_density.decompose(means, covs, *scales))
+    scales += frozen(SPREADS.copy())
     _log_density.log_densities(means, *frozen(np.log(weights)), means, *decomposed, *scales)
     _compression.cluster(weights, means, covs, *factors, 0.1, axis, 0)
     every = frozen(*twins.random_components(d, covariance_type, "mixed", all_covs=True))

@@ -336,7 +336,8 @@ def discriminant(d, covariance_type, seed=0):
     covariance = root @ root.T + 0.1 * np.eye(d)
     if covariance_type == "diag":
         covariance = np.diag(covariance).copy()
-    q = Discriminant.of(mixtures, covariance, STRUCTURES[covariance_type])
+    means = np.array([twins.mixture_moments(mixture)[1] for mixture in mixtures])
+    q = Discriminant.of(means, covariance, STRUCTURES[covariance_type])
     return mixtures, covariance, q
 
 
@@ -375,6 +376,7 @@ def test_discriminant_of_constant_features():
     X = np.column_stack([twins.clumps(1, 40), np.full(40, 7.0)])
     mixtures = [twins.learned_mixture(rows, "full") for rows in (X[:20], X[20:])]
     covariance = np.diag([2.0, 0.0])
-    q = Discriminant.of(mixtures, covariance, STRUCTURES["full"])
+    means = np.array([twins.mixture_moments(mixture)[1] for mixture in mixtures])
+    q = Discriminant.of(means, covariance, STRUCTURES["full"])
     points = np.array([[0.0, 7.0], [3.0, 7.0], [0.0, 8.0]])
     assert np.isfinite(q.log_densities(points)).all()

@@ -385,18 +385,16 @@ def clusters_of(labels):
     return [np.flatnonzero(labels == number) for number in range(labels.max() + 1)]
 
 
-def log_densities(points, log_weights, means, covs, widths, shrinks):
-    """Of mixtures of N(a mu_i, a^2 (S_i + b^2 I))."""
+def log_densities(points, log_weights, means, covs, widths, shrinks, spreads):
+    """Of mixtures of N(a mu_i, a^2 (S_i + b^2 I)), and of N(0, c^2 I)."""
     d = means.shape[1]
     covs = matrices(covs, d, len(means))
-    return np.column_stack(
-        [
-            mixture_log_pdf(
-                points, np.exp(log_weights), a * means, a**2 * (covs + b**2 * np.eye(d))
-            )
-            for a, b in zip(shrinks, widths, strict=True)
-        ]
-    )
+    columns = [
+        mixture_log_pdf(points, np.exp(log_weights), a * means, a**2 * (covs + b**2 * np.eye(d)))
+        for a, b in zip(shrinks, widths, strict=True)
+    ]
+    columns += [log_pdf(points, np.zeros(d), c**2 * np.eye(d)) for c in spreads]
+    return np.column_stack(columns)
 
 
 # ------------------------------------------------------------------------------- quadrature

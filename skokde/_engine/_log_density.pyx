@@ -226,8 +226,9 @@ def log_densities(
     const double[:, ::1] log_dets,
     const double[::1] widths,
     const double[::1] shrinks,
+    const double[::1] spreads,
 ):
-    """Log-densities under mixtures of N(a mu_i, a^2 (S_i + b^2 I)), in nats.
+    """Log-densities under mixtures of N(a mu_i, a^2 (S_i + b^2 I)) and under N(0, c^2 I), in nats.
 
     Parameters
     ----------
@@ -238,10 +239,12 @@ def log_densities(
         What `decompose` returns.
     widths, shrinks : (n_widths,) arrays
         The b and the a, positive.
+    spreads : (n_spreads,) array
+        The c, positive.
 
     Returns
     -------
-    (n, n_widths) array
+    (n, n_widths + n_spreads) array
         Not NaN and below +inf for any points; -inf where the density is zero.
     """
     cdef Py_ssize_t n = points.shape[0], d = points.shape[1], k = means.shape[0]
@@ -250,7 +253,8 @@ def log_densities(
     cdef bint full = vectors.shape[0] > 0 or starts[m] == 0
     cdef int rows, stride = BLOCK, columns, order = <int>d
     cdef char no = b"N"
-    cdef double one = 1.0, zero = 0.0, narrow, constant
+    cdef Py_ssize_t n_spreads = spreads.shape[0]
+    cdef double one = 1.0, zero = 0.0, narrow, square_sum, constant = 0.5 * d * log(2.0 * M_PI)
     for i in range(m):
         most = max(most, starts[i + 1] - starts[i])
     group = max(most, 128) if full else 0
@@ -259,24 +263,32 @@ def log_densities(
     cdef double[:, ::1] bases = np.empty((k, n_widths))
     cdef double[::1] narrows = np.empty(n_widths)
     cdef double[::1] sums = np.empty(BLOCK)
-    out = np.empty((n, n_widths))
+    cdef double[::1] constants = np.empty(n_spreads)
+    out = np.empty((n, n_widths + n_spreads))
     cdef double[:, ::1] result = out
     cdef double* square
     cdef const double* coordinates = NULL
     with nogil:
         for w in range(n_widths):
             narrow = (shrinks[w] * widths[w]) * (shrinks[w] * widths[w])
-            constant = 0.5 * d * log(2.0 * M_PI)
             narrows[w] = 1.0 / narrow
             for i in range(k):
                 bases[i, w] = log_weights[i] - constant
                 bases[i, w] -= 0.5 * (log_dets[i, w] if i < m else d * log(narrow))
+        for w in range(n_spreads):
+            constants[w] = constant + d * log(spreads[w])
         for first in range(0, n, 64):  # BLOCK
             size = min(<Py_ssize_t>BLOCK, n - first)
             rows = <int>(size + 7) // 8 * 8  # whole vectors of every processor
             for a in range(size):
+                square_sum = 0.0
                 for j in range(d):
                     x[j, a] = points[first + a, j]
+                    square_sum += x[j, a] * x[j, a]
+                for w in range(n_spreads):
+                    result[first + a, n_widths + w] = (
+                        -0.5 * (square_sum / spreads[w] / spreads[w]) - constants[w]
+                    )
             last = 0  # the first component whose points are not yet projected
             for i in range(k):
                 if full and i == last and i < m:
@@ -292,7 +304,7 @@ def log_densities(
                 rank = starts[i + 1] - starts[i] if i < m else 0
                 for w in range(n_widths):
                     square = &terms[i, w, 0]
-                    for a in range(BLOCK):
+                    for a in range(rows):
                         square[a] = 0.0
                     if rank < d:
                         add_squares(rows, d, &x[0, 0], &means[i, 0], shrinks[w], &narrows[w], 0,

@@ -12,6 +12,7 @@ from skokde._engine.mixture import Mixture
 from skokde._engine.whitening import Frame
 
 ONE = np.ones(1)
+NONE = np.empty(0)
 
 
 class Components(NamedTuple):
@@ -96,8 +97,11 @@ class KDE(NamedTuple):
         components = Components(counts / counts.sum(), means, self.components.covariances)
         return self._replace(components=components)
 
-    def log_densities(self, points: np.ndarray) -> np.ndarray:
-        """Log-densities (n, n_widths) of points of the frame, per unit of the data, in nats."""
+    def log_densities(self, points: np.ndarray, spreads: np.ndarray = NONE) -> np.ndarray:
+        """Log-densities (n, n_widths) of points of the frame, per unit of the data, in nats.
+
+        After them stand those of single Gaussians about the origin with the spreads, if any.
+        """
         with np.errstate(divide="ignore"):  # the logarithm of a weight that has underflowed
             log_weights = np.log(self.components.weights)
         return self.frame.log_det + log_densities(
@@ -107,6 +111,7 @@ class KDE(NamedTuple):
             *self.decomposed,
             self.widths,
             self.shrinks,
+            spreads,
         )
 
     def log_density(self, X: np.ndarray) -> np.ndarray:

@@ -18,7 +18,6 @@ import numpy as np
 from scipy.optimize import minimize
 
 from skokde._engine.covariance import Structure
-from skokde._engine.mixture import Mixture, total_moments
 from skokde._engine.whitening import Frame, frame_of
 
 # Of the t distributions q.
@@ -103,11 +102,8 @@ class Discriminant(NamedTuple):
     means: np.ndarray
 
     @classmethod
-    def of(
-        cls, mixtures: list[Mixture], covariance: np.ndarray, structure: Structure
-    ) -> Discriminant:
-        """Of the mixtures of the classes, none empty."""
-        means = np.array([total_moments(mixture)[1] for mixture in mixtures])
+    def of(cls, means: np.ndarray, covariance: np.ndarray, structure: Structure) -> Discriminant:
+        """Of the means (n_classes, d) of the classes, and the covariance within them."""
         frame, _ = frame_of(means.mean(axis=0), covariance, structure)
         return cls(frame, frame.points(means))
 

@@ -78,17 +78,8 @@ class PredictiveKDE(NamedTuple):
 
     def log_densities(self, X: np.ndarray) -> np.ndarray:
         """Log-densities (n, n_widths) of rows under each of the kernels, in nats."""
-        frame = self.kde.frame
-        points = frame.points_within_reach(X)
-        d = points.shape[1]
-        out = np.empty((len(points), len(self.evidence)))
-        n_kernels = len(self.kde.widths)
-        out[:, :n_kernels] = self.kde.log_densities(points)
-        with np.errstate(over="ignore"):
-            squares = (points * points).sum(axis=1, keepdims=True)
-        out[:, n_kernels:] = squares / (-2.0 * self.spreads**2)
-        out[:, n_kernels:] += frame.log_det - d * (np.log(self.spreads) + 0.5 * np.log(2.0 * np.pi))
-        return out
+        points = self.kde.frame.points_within_reach(X)
+        return self.kde.log_densities(points, self.spreads)
 
     def log_density(self, X: np.ndarray) -> np.ndarray:
         """Log-densities of rows in data units, in nats."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from skokde._engine.mixture import Mixture, match_moments, total_moments
+from skokde._engine.mixture import match_moments
 
 
 def with_prior(covariance: np.ndarray, count: float, prior: np.ndarray) -> np.ndarray:
@@ -30,7 +30,7 @@ def with_prior(covariance: np.ndarray, count: float, prior: np.ndarray) -> np.nd
     return (1.0 - share) * covariance + share * prior
 
 
-def shared_covariance(classes: list[Mixture]) -> np.ndarray:
+def shared_covariance(moments: list[tuple[float, np.ndarray, np.ndarray]]) -> np.ndarray:
     """The prior for the covariance of a class: the average within all of the classes.
 
     It has a prior in turn, the covariance of all data together: classes of one sample each have no
@@ -38,15 +38,14 @@ def shared_covariance(classes: list[Mixture]) -> np.ndarray:
 
     Parameters
     ----------
-    classes : list of Mixture
-        None empty.
+    moments : list of (float, (d,) array, (d, d) or (d,) array)
+        Count, mean and covariance of each class, none empty.
 
     Returns
     -------
     (d, d) or (d,) array
         Zero for features that are constant in all data.
     """
-    moments = [total_moments(mixture) for mixture in classes]
     counts, means, covariances = (np.array(arrays) for arrays in zip(*moments, strict=True))
     total, _, whole = match_moments(counts, means, covariances)
     within = np.tensordot(counts / total, covariances, axes=1)
