@@ -249,7 +249,7 @@ def log_densities(
     """
     cdef Py_ssize_t n = points.shape[0], d = points.shape[1], k = means.shape[0]
     cdef Py_ssize_t m = starts.shape[0] - 1, n_widths = widths.shape[0]
-    cdef Py_ssize_t first, size, a, i, j, w, last, rank, most = 0, group = 0
+    cdef Py_ssize_t block, first, size, a, i, j, w, last, rank, most = 0, group = 0
     cdef bint full = vectors.shape[0] > 0 or starts[m] == 0
     cdef int rows, stride = BLOCK, columns, order = <int>d
     cdef char no = b"N"
@@ -277,7 +277,8 @@ def log_densities(
                 bases[i, w] -= 0.5 * (log_dets[i, w] if i < m else d * log(narrow))
         for w in range(n_spreads):
             constants[w] = constant + d * log(spreads[w])
-        for first in range(0, n, 64):  # BLOCK
+        for block in range((n + BLOCK - 1) // BLOCK):
+            first = block * BLOCK
             size = min(<Py_ssize_t>BLOCK, n - first)
             rows = <int>(size + 7) // 8 * 8  # whole vectors of every processor
             for a in range(size):
