@@ -1,5 +1,7 @@
 # Eigenvalues and eigenvectors of small symmetric matrices, in a half to a quarter of LAPACK's time.
 
+from skokde._engine._exponential cimport exp_within  # for its FOR_EACH_PROCESSOR
+
 cdef extern from *:
     """
     #include <float.h>
@@ -8,15 +10,9 @@ cdef extern from *:
 
     #define LARGEST_ORDER 32 /* beyond it LAPACK, which works on blocks, is not much slower */
 
-    #if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && defined(__GLIBC__)
-    #define EIGH_FOR_EACH_PROCESSOR __attribute__((target_clones("avx2", "default")))
-    #else
-    #define EIGH_FOR_EACH_PROCESSOR
-    #endif
-
     /* A = Q T Q': the rows of a become those of Q, which are reflections one after the other
        (Golub & Van Loan, Matrix Computations, 8.3.1). T has the diagonal w and, beside it, e. */
-    EIGH_FOR_EACH_PROCESSOR
+    FOR_EACH_PROCESSOR
     static void tridiagonalize(int n, double* restrict a, double* restrict w, double* restrict e) {
         double p[LARGEST_ORDER], v[LARGEST_ORDER], tau[LARGEST_ORDER];
         for (int k = 0; k < n - 1; k++) {
@@ -70,7 +66,7 @@ cdef extern from *:
     }
 
     /* Two rows turned into one another. */
-    EIGH_FOR_EACH_PROCESSOR
+    FOR_EACH_PROCESSOR
     static void rotate(int n, double c, double s, double* restrict x, double* restrict y) {
         for (int j = 0; j < n; j++) {
             const double old = x[j];

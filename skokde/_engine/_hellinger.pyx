@@ -7,8 +7,9 @@ only ratios of densities matter.
 
 import numpy as np
 
-from libc.math cimport exp, expm1, fabs, fmax, fmin, log, sqrt
+from libc.math cimport fmax, sqrt
 from scipy.linalg.cython_blas cimport dgemm
+from skokde._engine._exponential cimport add_ratios, divergences
 from skokde._engine._gaussian cimport (
     dot, factorize, long_dot, match_moments, row_times, thin_factor, thin_limit, work_size,
 )
@@ -16,10 +17,6 @@ from skokde._engine._gaussian cimport (
 # An inverse root is I, but for less than this, less the outer products of a few vectors if it comes
 # from a thin covariance.
 cdef double THIN = 1e-12
-
-# Logarithms of ratios of a component's density to another's at that one's own sigma points: below
-# the first it adds nothing, beyond the second it is all there is.
-cdef double SMALLEST = -60.0, LARGEST = 600.0
 
 
 cdef struct Sigma:
@@ -41,20 +38,21 @@ cdef Sigma sigma_points(Py_ssize_t d) noexcept nogil:
     return sigma
 
 
-cdef inline double own_log_density(
-    Sigma sigma, Py_ssize_t s, Py_ssize_t d, double log_det
-) noexcept nogil:
-    return -0.5 * (log_det + (sigma.radius2 if s < 2 * d else 0.0))
+cdef void own_log_densities(Sigma sigma, Py_ssize_t d, double log_det, double* out) noexcept nogil:
+    # Of a component at its own sigma points.
+    cdef Py_ssize_t s
+    for s in range(sigma.n_points):
+        out[s] = -0.5 * (log_det + (sigma.radius2 if s < 2 * d else 0.0))
 
 
-cdef inline double sigma_weight(Sigma sigma, Py_ssize_t s, Py_ssize_t d) noexcept nogil:
-    return sigma.weight if s < 2 * d else sigma.centre_weight
-
-
-cdef inline double divergence(double t) noexcept nogil:
-    # (sqrt(p) - sqrt(q))^2 / (p + q) = 1 - sech(t / 2), t = log(p / q)
-    cdef double e = expm1(-0.5 * fabs(t)), a = e + 1.0
-    return e * e / (1.0 + a * a)
+cdef double expectation(Sigma sigma, Py_ssize_t d, const double* values) noexcept nogil:
+    # Of what the values are at the sigma points.
+    cdef Py_ssize_t s
+    cdef double total = 0.0
+    for s in range(2 * d):
+        total += values[s]
+    total *= sigma.weight
+    return total if sigma.centre_weight == 0.0 else total + sigma.centre_weight * values[2 * d]
 
 
 cdef void log_densities(
@@ -146,25 +144,10 @@ cdef Py_ssize_t thin_inverse_root(
     return thin_factor(d, work, THIN, factor, work + d * d)
 
 
-cdef double log_sum(
-    Py_ssize_t n, const double* weights, const double* logs, Py_ssize_t stride
-) noexcept nogil:
-    # log sum_i w_i exp(logs_i), a zero weight skipped
-    cdef Py_ssize_t i
-    cdef double peak = -1e308, total = 0.0
-    for i in range(n):
-        if weights[i] > 0.0:
-            peak = fmax(peak, logs[i * stride])
-    for i in range(n):
-        if weights[i] > 0.0:
-            total += weights[i] * exp(logs[i * stride] - peak)
-    return peak + log(total)
-
-
 cdef Py_ssize_t local_error_size(Py_ssize_t n, Py_ssize_t d, Py_ssize_t size) noexcept nogil:
     # Doubles of scratch that `error_of_merging` takes for up to n members.
     cdef Py_ssize_t n_points = sigma_points(d).n_points
-    return (n + 2) * (n_points + 1) + 3 * size + 2 * d + work_size(d, size)
+    return n + 4 * n_points + 3 * size + 2 * d + work_size(d, size)
 
 
 cdef Py_ssize_t factors_size(Py_ssize_t m, Py_ssize_t d, Py_ssize_t size) noexcept nogil:
@@ -197,13 +180,16 @@ cdef double error_of_merging(
     cdef bint full = size != d
     cdef Sigma sigma = sigma_points(d)
     cdef Py_ssize_t n_points = sigma.n_points
-    cdef double mass = 0.0, log_det, total = 0.0, inside, own, ratio
+    cdef double mass = 0.0, log_det, total
     cdef Py_ssize_t stride = thin_limit(d) * d
+    # At sigma points: a component's log-densities, those of the points' own component, and over
+    # its density those of the mixture and of the single Gaussian.
     cdef double* share = scratch
-    cdef double* column = share + n
-    cdef double* mixed = column + n_points
-    cdef double* table = mixed + n_points
-    cdef double* mean = table + n * n_points
+    cdef double* logs = share + n
+    cdef double* own = logs + n_points
+    cdef double* mixed = own + n_points
+    cdef double* single = mixed + n_points
+    cdef double* mean = single + n_points
     cdef double* delta = mean + d
     cdef double* cov = delta + d
     cdef double* inv_root = cov + size
@@ -218,30 +204,33 @@ cdef double error_of_merging(
     match_moments(d, full, n, members, weights, means, covs, m, &mass, mean, cov, delta)
     log_det = factorize(d, full, cov, inv_root, root, work, iwork)
     # The sigma points of the single Gaussian.
+    own_log_densities(sigma, d, log_det, own)
+    for s in range(n_points):
+        mixed[s], single[s] = 0.0, 1.0
     for a in range(n):
         i = members[a]
         share[a] = weights[i] / mass
         log_densities(
             d, full, sigma, mean, root, means + i * d,
             inv_roots + i * size if i < m else NULL, log_dets[i] if i < m else 0.0,
-            ranks[i] if i < m else -1, factors + i * stride, table + a * n_points, work,
+            ranks[i] if i < m else -1, factors + i * stride, logs, work,
         )
-    for s in range(n_points):
-        ratio = own_log_density(sigma, s, d, log_det)
-        ratio -= log_sum(n, share, table + s, n_points)
-        total += sigma_weight(sigma, s, d) * divergence(ratio)
-    # Those of the components: densities over the component's own, whose share of the
-    # mixture's density is no smaller than its weight.
+        add_ratios(n_points, share[a], logs, own, mixed)
+    divergences(n_points, mixed, single)
+    total = expectation(sigma, d, mixed)
+    # Those of the components.
     for a in range(n):
         if 0.5 * mass * total > high * high:
             break
         i = members[a]
+        own_log_densities(sigma, d, log_dets[i] if i < m else 0.0, own)
+        for s in range(n_points):
+            mixed[s], single[s] = share[a], 0.0
         log_densities(
             d, full, sigma, means + i * d, roots + i * size if i < m else NULL,
-            mean, inv_root, log_det, -1, NULL, column, work,
+            mean, inv_root, log_det, -1, NULL, logs, work,
         )
-        for s in range(n_points):
-            mixed[s] = share[a]
+        add_ratios(n_points, 1.0, logs, own, single)
         for b in range(n):
             if b == a:
                 continue
@@ -250,17 +239,11 @@ cdef double error_of_merging(
                 d, full, sigma, means + i * d, roots + i * size if i < m else NULL,
                 means + j * d, inv_roots + j * size if j < m else NULL,
                 log_dets[j] if j < m else 0.0, ranks[j] if j < m else -1, factors + j * stride,
-                table, work,
+                logs, work,
             )
-            for s in range(n_points):
-                ratio = table[s] - own_log_density(sigma, s, d, log_dets[i] if i < m else 0.0)
-                if ratio > SMALLEST:
-                    mixed[s] += share[b] * exp(fmin(ratio, LARGEST))
-        inside = 0.0
-        for s in range(n_points):
-            own = own_log_density(sigma, s, d, log_dets[i] if i < m else 0.0)
-            inside += sigma_weight(sigma, s, d) * divergence(column[s] - own - log(mixed[s]))
-        total += share[a] * inside
+            add_ratios(n_points, share[b], logs, own, mixed)
+        divergences(n_points, mixed, single)
+        total += share[a] * expectation(sigma, d, mixed)
     return sqrt(0.5 * mass * total)
 
 
@@ -320,25 +303,32 @@ cdef double expected_divergence(
     Py_ssize_t other_n, const double* other_weights, const double* other_means,
     const double* other_inv_roots, const double* other_log_dets, double* table, double* work,
 ) noexcept nogil:
-    # The expectation of 1 - sech(t / 2) under the first mixture, by its sigma points.
+    # The expectation of (p^(1/2) - q^(1/2))^2 / (p + q) under the first mixture, p, by its sigma
+    # points: densities over that of the points' own component.
     cdef Py_ssize_t i, j, s, size = d * d if full else d, n_points = sigma.n_points
-    cdef double total = 0.0, inside, t
+    cdef double total = 0.0
+    cdef double* logs = table
+    cdef double* own = logs + n_points
+    cdef double* p = own + n_points
+    cdef double* q = p + n_points
     for i in range(n):
         if weights[i] <= 0.0:
             continue
+        own_log_densities(sigma, d, log_dets[i], own)
+        for s in range(n_points):
+            p[s], q[s] = weights[i], 0.0
         for j in range(n):
+            if j == i:
+                continue
             log_densities(d, full, sigma, means + i * d, roots + i * size, means + j * d,
-                          inv_roots + j * size, log_dets[j], -1, NULL, table + j * n_points, work)
+                          inv_roots + j * size, log_dets[j], -1, NULL, logs, work)
+            add_ratios(n_points, weights[j], logs, own, p)
         for j in range(other_n):
             log_densities(d, full, sigma, means + i * d, roots + i * size, other_means + j * d,
-                          other_inv_roots + j * size, other_log_dets[j], -1, NULL,
-                          table + (n + j) * n_points, work)
-        inside = 0.0
-        for s in range(n_points):
-            t = log_sum(n, weights, table + s, n_points)
-            t -= log_sum(other_n, other_weights, table + n * n_points + s, n_points)
-            inside += sigma_weight(sigma, s, d) * divergence(t)
-        total += weights[i] * inside
+                          other_inv_roots + j * size, other_log_dets[j], -1, NULL, logs, work)
+            add_ratios(n_points, other_weights[j], logs, own, q)
+        divergences(n_points, p, q)
+        total += weights[i] * expectation(sigma, d, p)
     return total
 
 
@@ -395,7 +385,7 @@ def hellinger(
     cdef Py_ssize_t d = means1.shape[1], size = covs1.shape[1]
     cdef double[:, ::1] roots = np.empty((2 * n, size))
     cdef double[::1] log_dets = np.empty(n), work = np.empty(work_size(d, size))
-    cdef double[::1] table = np.empty(n * sigma_points(d).n_points)
+    cdef double[::1] table = np.empty(4 * sigma_points(d).n_points)
     cdef int[::1] iwork = np.empty(3 + 5 * d, dtype=np.intc)
     cdef double result
     with nogil:
@@ -431,7 +421,7 @@ def detail_distances(
     cdef Py_ssize_t m = means.shape[0], d = means.shape[1], size = covs.shape[1], i
     cdef double[:, ::1] roots = np.empty((6, size))
     cdef double[::1] log_dets = np.empty(3), work = np.empty(work_size(d, size))
-    cdef double[::1] table = np.empty(3 * sigma_points(d).n_points)
+    cdef double[::1] table = np.empty(4 * sigma_points(d).n_points)
     cdef int[::1] iwork = np.empty(3 + 5 * d, dtype=np.intc)
     cdef double one = 1.0
     out = np.empty(m)

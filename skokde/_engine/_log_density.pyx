@@ -4,51 +4,13 @@ import numpy as np
 
 from libc.math cimport fmax, log, sqrt, M_PI
 from scipy.linalg.cython_blas cimport dgemm
+from skokde._engine._exponential cimport exp_within  # no-cython-lint: for the C below
 from skokde._engine._gaussian cimport eigh, residue, thin_factor, thin_limit, turn, work_size
 
-# The loops that most of the time goes to, each over a block of so many points. The compiler makes
-# them for two generations of processors, and what fits is taken at run time, with the same results.
+# The loops that most of the time goes to, each over a block of so many points.
 cdef extern from *:
     """
-    #include <math.h>
-    #include <stdint.h>
-    #include <string.h>
-
     #define BLOCK 64
-
-    #if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && defined(__GLIBC__)
-    #define FOR_EACH_PROCESSOR __attribute__((target_clones("avx2", "default")))
-    #else
-    #define FOR_EACH_PROCESSOR
-    #endif
-
-    /* exp(x) for -700 <= x <= 0, without a branch: 2^n times a Taylor series. */
-    static inline double exp_nonpositive(double x) {
-        const double shift = 6755399441055744.0; /* 1.5 * 2^52: its last bits are an integer */
-        double n, p;
-        int64_t bits;
-        n = x * 1.4426950408889634 + shift;
-        memcpy(&bits, &n, sizeof bits);
-        n -= shift;
-        x = (x - n * 6.93147180369123816490e-01) - n * 1.90821492927058770002e-10;
-        p = 1.0 / 6227020800.0;
-        p = p * x + 1.0 / 479001600.0;
-        p = p * x + 1.0 / 39916800.0;
-        p = p * x + 1.0 / 3628800.0;
-        p = p * x + 1.0 / 362880.0;
-        p = p * x + 1.0 / 40320.0;
-        p = p * x + 1.0 / 5040.0;
-        p = p * x + 1.0 / 720.0;
-        p = p * x + 1.0 / 120.0;
-        p = p * x + 1.0 / 24.0;
-        p = p * x + 1.0 / 6.0;
-        p = p * x + 0.5;
-        p = p * x + 1.0;
-        p = p * x + 1.0;
-        bits = (int64_t)(((uint64_t)bits + 1023u) << 52);
-        memcpy(&n, &bits, sizeof n);
-        return p * n;
-    }
 
     /* squares[a] += precision * (x[a] - mean)^2, for n coordinates of all points */
     FOR_EACH_PROCESSOR
@@ -101,7 +63,7 @@ cdef extern from *:
                 logs[a] = below > -700.0 ? below : -700.0;
             }
             for (int a = 0; a < size; a++)
-                sums[a] += exp_nonpositive(logs[a]);
+                sums[a] += exp_within(logs[a]);
         }
         for (int a = 0; a < size; a++)
             out[a] = peaks[a] > -INFINITY ? peaks[a] + log(sums[a]) : -INFINITY;

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from libc.math cimport exp, log, sqrt
+from libc.math cimport exp, log, log1p, sqrt
 from scipy.linalg.cython_blas cimport dgemm
 from skokde._engine._gaussian cimport (
     dot, invert, long_dot, residue, row_times, thin_factor, thin_gram, thin_limit,
@@ -47,9 +47,10 @@ def roughness(
     cdef Py_ssize_t k = means.shape[0], d = means.shape[1], m = covs.shape[0], size = covs.shape[1]
     cdef Py_ssize_t i, j, n_rows = 0, n_own = 0
     cdef bint full = size != d
-    cdef double total = 0.0, value, log_det, trace, trace2, nothing, bound
+    cdef double total = 0.0, value, log_det, trace, trace2, nothing
     cdef double[:, ::1] inverses, traces = np.empty((max(m, 1), 3))
     cdef double[::1] pair = np.empty(size), scratch = np.empty(4 * d), norms = np.zeros(k)
+    cdef double[::1] log_weights = np.empty(k)
     # Factors of the thin covariances, one after the other, and the products of each one's rows
     # with one another. Diracs have none; the rank of a covariance that is not thin is -1.
     cdef Py_ssize_t limit = thin_limit(d) if full else 0
@@ -100,6 +101,8 @@ def roughness(
         # What K^2 pairs of components that are far apart add may be lost to rounding.
         nothing = log(total) - 45.0
         for i in range(k):
+            log_weights[i] = log(weights[i])
+        for i in range(k):
             log_det_alone = 0.0
             if ranks[i] > 0:
                 thin_products(
@@ -109,10 +112,10 @@ def roughness(
                 thin_sum(ranks[i], &own[own_starts[i]], 1.0, 0, NULL, NULL, pilot, &alone[0])
                 invert(ranks[i], &alone[0], &log_det_alone)
             for j in range(i + 1, k):
-                bound = log_bound(
-                    d, &means[i, 0], &means[j, 0], norms[i] + norms[j], pilot, &scratch[0]
-                )
-                if log(weights[i] * weights[j]) + bound < nothing:
+                if negligible(
+                    d, &means[i, 0], &means[j, 0], norms[i] + norms[j], pilot,
+                    nothing - log_weights[i] - log_weights[j], &scratch[0],
+                ):
                     continue
                 if i < m and ranks[i] >= 0 and ranks[j] >= 0:
                     times_delta(d, ranks[i], &factors[starts[i], 0], &scratch[0], &scratch[d])
@@ -212,19 +215,20 @@ cdef double thin_term(
     return exp(-0.5 * (m + log_det)) * bracket(printed, trace, trace2, m, uu, uau)
 
 
-cdef double log_bound(
+cdef bint negligible(
     Py_ssize_t d, const double* mean1, const double* mean2, double norm, double pilot,
-    double* delta,
+    double nothing, double* delta,
 ) noexcept nogil:
-    # The logarithm of what a pair's term is at most, from bounds of the eigenvalues of A: at most
-    # 1 / pilot, at least 1 / (pilot + norm). Leaves the difference of the means in delta.
+    # Whether the logarithm of a pair's term is surely below `nothing`, from bounds of the
+    # eigenvalues of A: at most 1 / pilot, at least 1 / (pilot + norm). Leaves the difference of
+    # the means in delta.
     cdef Py_ssize_t j
-    cdef double square = 0.0, least
+    cdef double square = 0.0, bound
     for j in range(d):
         delta[j] = mean1[j] - mean2[j]
         square += delta[j] * delta[j]
-    least = square / (pilot + norm)
-    return 2.0 * log(2.0 * d * (1.0 + square / pilot) / pilot) - 0.5 * least
+    bound = 2.0 * log(2.0 * d / pilot) - 0.5 * square / (pilot + norm)
+    return bound < nothing and bound + 2.0 * log1p(square / pilot) < nothing
 
 
 cdef double pair_term(
