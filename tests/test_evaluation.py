@@ -622,6 +622,17 @@ def test_two_threads_learn_the_same(monkeypatch):
     assert frame["same bits"].all()
 
 
+def test_time_of_the_steps_adds_up():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(400, 3)), rng.integers(0, 2, 400)
+    total, spent, sizes = speed.time_steps(OnlineKDEClassifier(), X, y)
+    assert all(seconds > 0.0 for seconds in spent.values())
+    assert sum(spent.values()) < total
+    assert len(sizes) > 5
+    assert all(k >= 30 and m <= k for k, m in sizes)
+    assert set(speed.operations(30, 20, 3, plugin=True)) == set(spent)
+
+
 def test_tables_of_speed_as_markdown():
     frame = pd.DataFrame({"set": ["a", "b"], "times": [12345.6, np.nan], "n": [3, 4]})
     assert speed.markdown(frame).splitlines() == [

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import pkgutil
 import time
 import warnings
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pandas as pd
@@ -26,6 +29,7 @@ from evaluation.protocol import StreamSplit, nll
 from evaluation.report import Peers
 from evaluation.tables import frame_markdown
 from skokde import OnlineKDEClassifier, OnlineKDEDensity
+from skokde._engine.compression import compress
 
 TRAINED = ("skokde full okde", "skokde diag okde", "skokde", "skokde diag")
 
@@ -337,8 +341,105 @@ def memory(options: argparse.Namespace) -> pd.DataFrame:
     return pd.DataFrame(found)
 
 
+# Where a compression takes its steps from.
+STEPS = {
+    "prediction": "skokde._engine.learn.foretell",
+    "bandwidth": "skokde._engine.learn.kernel_coordinates",
+    "revitalization": "skokde._engine.learn.revitalize",
+    "clusters": "skokde._engine.compression.cluster",
+    "merging": "skokde._engine.compression.merge",
+}
+
+
+def operations(k: int, m: int, d: int, *, plugin: bool) -> dict[str, float]:
+    """Multiplications and additions that the steps of a compression cannot do without.
+
+    Of k components, m of them compounds, with full covariances, by dense linear algebra, which
+    takes no account of covariances of low rank: an eigendecomposition is 9 d^3, an inverse d^3, a product of two matrices 2 d^3, a quadratic form
+    2 d^2. The tree of clusters has log2(k) levels; each assigns every component to one of two sides
+    at least twice, and takes the sigma points of a node's Gaussian to every member.
+    """
+    cube, square, levels = float(d) ** 3, float(d) ** 2, np.log2(k)
+    return {
+        # Of the last fifth under the rest; one eigendecomposition serves all four widths.
+        "prediction": 9 * cube * m + 0.2 * k * m * (2 * square + 4 * 3 * d),
+        # Whitening; and an inverse and two quadratic forms for each pair, if it is the plug-in one.
+        "bandwidth": 9 * cube
+        + (4 * cube * m + 0.5 * k * k * (cube + 4 * square) if plugin else 0.0),
+        # A compound and its two details: roots, and each one's sigma points to the others.
+        "revitalization": m * (3 * 4 * cube + 3 * 13 * cube + 6 * 2 * cube),
+        "clusters": 13 * cube * (m + 2 * k) + levels * k * (2 * 2 * 4 * square + 2 * cube),
+        # A fifth of the components goes into others, and the covariances of their details with it.
+        "merging": 0.2 * k * 3 * (4 * cube + 4 * square),
+    }
+
+
+def rate(d: int) -> float:
+    """Multiplications and additions a second in products of d x d matrices."""
+    a = np.ones((max(1, 30_000_000 // d**3), d, d))
+    return 2.0 * len(a) * d**3 / cpu(lambda: a @ a, 5)
+
+
+def time_steps(
+    classifier: OnlineKDEClassifier, X: np.ndarray, y: np.ndarray
+) -> tuple[float, dict[str, float], list[tuple[int, int]]]:
+    """Seconds of training, of each step of it, and (k, m) of each compression."""
+    spent, sizes = dict.fromkeys(STEPS, 0.0), []
+
+    def timed(step: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*arguments: Any, **keywords: Any) -> Any:
+            start = time.process_time()
+            try:
+                return function(*arguments, **keywords)
+            finally:
+                spent[step] += time.process_time() - start
+
+        return run
+
+    def counted(mixture: Any, *others: Any) -> Any:
+        sizes.append((mixture.n_components, mixture.n_compounds))
+        return compress(mixture, *others)
+
+    with ExitStack() as patches:
+        for step, target in STEPS.items():
+            patches.enter_context(patch(target, timed(step, pkgutil.resolve_name(target))))
+        patches.enter_context(patch("skokde._engine.learn.compress", counted))
+        total = cpu(partial(classifier.partial_fit, X, y))
+    return total, spent, sizes
+
+
+def steps(options: argparse.Namespace, n: int = 20_000) -> pd.DataFrame:
+    """Time of each step of the compressions, beside the time its operations would take."""
+    found = []
+    for name in ("skin", "covtype", "letter", "gas"):
+        X, y, _, _ = split(name, options.data)
+        for label in ("skokde full okde", "skokde"):
+            total, spent, sizes = time_steps(clone(MODELS[label].estimator), X[:n], y[:n])
+            plugin = "okde" in label
+            needed = pd.DataFrame(
+                [operations(k, m, X.shape[1], plugin=plugin) for k, m in sizes]
+            ).mean()
+            spent["all else"] = total - sum(spent.values())
+            for step, seconds in spent.items():
+                if not seconds:
+                    continue
+                row = {
+                    "set": name,
+                    "model": label,
+                    "step": step,
+                    "share, %": 100.0 * seconds / total,
+                    "us per compression": 1e6 * seconds / len(sizes),
+                }
+                if step in needed:
+                    row["least, us"] = 1e6 * needed[step] / rate(X.shape[1])
+                    row["times the least"] = row["us per compression"] / row["least, us"]
+                found.append(row)
+    return pd.DataFrame(found)
+
+
 TABLES = {
     "training": training,
+    "steps": steps,
     "scoring": scoring,
     "rows": rows,
     "growth": growth,
