@@ -355,9 +355,10 @@ def operations(k: int, m: int, d: int, *, plugin: bool) -> dict[str, float]:
     """Multiplications and additions that the steps of a compression cannot do without.
 
     Of k components, m of them compounds, with full covariances, by dense linear algebra, which
-    takes no account of covariances of low rank: an eigendecomposition is 9 d^3, an inverse d^3, a product of two matrices 2 d^3, a quadratic form
-    2 d^2. The tree of clusters has log2(k) levels; each assigns every component to one of two sides
-    at least twice, and takes the sigma points of a node's Gaussian to every member.
+    takes no account of covariances of low rank: an eigendecomposition is 9 d^3, an inverse d^3, a
+    product of two matrices 2 d^3, a quadratic form 2 d^2. The tree of clusters has log2(k) levels;
+    each assigns every component to one of two sides at least twice, and takes the sigma points of a
+    node's Gaussian to every member.
     """
     cube, square, levels = float(d) ** 3, float(d) ** 2, np.log2(k)
     return {
