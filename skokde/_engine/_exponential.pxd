@@ -13,6 +13,10 @@ cdef extern from *:
     #define FOR_EACH_PROCESSOR
     #endif
 
+    #ifdef _MSC_VER
+    #define restrict __restrict
+    #endif
+
     /* exp(x) for -700 <= x <= 700, without a branch: 2^n times a Taylor series. */
     static inline double exp_within(double x) {
         const double shift = 6755399441055744.0; /* 1.5 * 2^52: its last bits are an integer */
