@@ -216,7 +216,7 @@ def log_densities(
     cdef int rows, stride = BLOCK, columns, order = <int>d
     cdef char no = b"N"
     cdef Py_ssize_t n_spreads = spreads.shape[0]
-    cdef double one = 1.0, zero = 0.0, narrow, square_sum, constant = 0.5 * d * log(2.0 * M_PI)
+    cdef double one = 1.0, zero = 0.0, narrow, constant = 0.5 * d * log(2.0 * M_PI)
     for i in range(m):
         most = max(most, starts[i + 1] - starts[i])
     group = max(most, 128) if full else 0
@@ -225,7 +225,7 @@ def log_densities(
     cdef double[:, ::1] bases = np.empty((k, n_widths))
     cdef double[::1] narrows = np.empty(n_widths)
     cdef double[::1] sums = np.empty(BLOCK)
-    cdef double[::1] constants = np.empty(n_spreads)
+    cdef double[::1] constants = np.empty(n_spreads), zeros = np.zeros(d)
     out = np.empty((n, n_widths + n_spreads))
     cdef double[:, ::1] result = out
     cdef double* square
@@ -244,14 +244,17 @@ def log_densities(
             size = min(<Py_ssize_t>BLOCK, n - first)
             rows = <int>(size + 7) // 8 * 8  # whole vectors of every processor
             for a in range(size):
-                square_sum = 0.0
                 for j in range(d):
                     x[j, a] = points[first + a, j]
-                    square_sum += x[j, a] * x[j, a]
-                for w in range(n_spreads):
-                    result[first + a, n_widths + w] = (
-                        -0.5 * (square_sum / spreads[w] / spreads[w]) - constants[w]
-                    )
+            if n_spreads > 0:
+                for a in range(rows):
+                    sums[a] = 0.0
+                add_squares(rows, d, &x[0, 0], &zeros[0], 1.0, &one, 0, &sums[0])
+                for a in range(size):
+                    for w in range(n_spreads):
+                        result[first + a, n_widths + w] = (
+                            -0.5 * (sums[a] / spreads[w] / spreads[w]) - constants[w]
+                        )
             last = 0  # the first component whose points are not yet projected
             for i in range(k):
                 if full and i == last and i < m:
