@@ -8,6 +8,7 @@ the stream comes, and little is held, for a small part of the time.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -24,6 +25,13 @@ from skokde._engine.scored import kde_of
 FIRST_CHECKPOINT = 20
 SHARE_BETWEEN = 0.1
 LONGEST_WINDOW = 256
+
+
+Mapper = Callable[[Callable[[State], np.ndarray], list[State]], list[np.ndarray]]
+
+
+def serially(function: Callable[[State], np.ndarray], states: list[State]) -> list[np.ndarray]:
+    return [function(state) for state in states]
 
 
 class Window(NamedTuple):
@@ -122,6 +130,7 @@ class Calibration(NamedTuple):
         class_count: np.ndarray,
         structure: Structure,
         bandwidth: str | float | np.ndarray,
+        in_threads: Mapper = serially,
     ) -> Calibration:
         """End the window, or begin one.
 
@@ -132,10 +141,12 @@ class Calibration(NamedTuple):
         class_count : (n_classes,) array
         structure : Structure
         bandwidth : str, float or array
+        in_threads : callable, default=serially
+            Called with a function and a list of what to call it with, it returns the results.
         """
         calibration = self
         if self.window is not None:
-            pool = self._predicted(class_count.sum(), structure, bandwidth)
+            pool = self._predicted(class_count.sum(), structure, bandwidth, in_threads)
             calibration = self._replace(pool=pool, window=None)
             due = self.window.start + between(self.window.start)
             if due > self.position:
@@ -188,7 +199,11 @@ class Calibration(NamedTuple):
         return calibration, n
 
     def _predicted(
-        self, n_samples: float, structure: Structure, bandwidth: str | float | np.ndarray
+        self,
+        n_samples: float,
+        structure: Structure,
+        bandwidth: str | float | np.ndarray,
+        in_threads: Mapper,
     ) -> Pool:
         """The pool after the prediction of the window's rows."""
         window = self.window
@@ -198,19 +213,17 @@ class Calibration(NamedTuple):
             return self.pool
         X, codes, counts = window.rows[known], window.codes[known], window.counts[known]
         states = [window.states[c] for c in seen]
-        log_density = np.column_stack(
-            [
-                kde_of(state, structure, bandwidth, self.covariance).log_density(X)
-                for state in states
-            ]
-        )
+
+        def log_density(state: State) -> np.ndarray:
+            return kde_of(state, structure, bandwidth, self.covariance).log_density(X)
+
         means = np.array([total_moments(state.mixture)[1] for state in states])
         q = Discriminant.of(means, self.covariance, structure)
         class_count = window.class_count[seen]
         pool = learn_pool(
             self.pool.of_classes(seen),
             np.log(class_count / class_count.sum()),
-            log_density,
+            np.column_stack(in_threads(log_density, states)),
             q.log_densities(X),
             np.searchsorted(seen, codes),
             counts,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
-from joblib import Parallel, delayed, effective_n_jobs
+from joblib import effective_n_jobs
 from numpy.typing import ArrayLike
 from sklearn.base import ClassifierMixin
 from sklearn.utils import column_or_1d
@@ -361,12 +362,13 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
     def _log_joint(self, X: np.ndarray, prior: np.ndarray) -> np.ndarray:
         """Prior times density of validated rows."""
 
-        def joint(code: int, estimator: OnlineKDEDensity) -> np.ndarray:
+        def joint(code: int) -> np.ndarray:
+            estimator = self.estimators_[code]
             if not (prior[code] > 0.0 and estimator.__sklearn_is_fitted__()):
                 return np.full(len(X), -np.inf)
             return np.log(prior[code]) + self._kde(estimator).log_density(X)
 
-        return np.column_stack(self._for_each_class(joint))
+        return np.column_stack(self._in_threads(joint, range(len(prior))))
 
     def _set_classes(self, classes: np.ndarray, *, declared: bool) -> None:
         """Set `classes_`, which hold those that were there before."""
@@ -413,7 +415,11 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
             calibration = self._calibration
             if calibration.is_due(X[done], codes[done]):
                 calibration = calibration.turn(
-                    self._states(), self.class_count_, settings.structure, settings.bandwidth
+                    self._states(),
+                    self.class_count_,
+                    settings.structure,
+                    settings.bandwidth,
+                    self._in_threads,
                 )
             self._calibration, n = calibration.advanced(X[done:], codes[done:], weights[done:])
             part = slice(done, done + n)
@@ -436,8 +442,8 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         if hasattr(self, "feature_names_in_"):
             state["feature_names_in_"] = self.feature_names_in_
 
-        def learned(code: int, estimator: OnlineKDEDensity) -> OnlineKDEDensity:
-            rows = codes == code
+        def learned(code: int) -> OnlineKDEDensity:
+            estimator, rows = self.estimators_[code], codes == code
             changed, held = rows.any(), vars(estimator)
             if not changed and all(held[name] is parameters[name] for name in parameters):
                 return estimator
@@ -448,20 +454,22 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
                 new._learn(X[rows], weights[rows], settings)
             return new
 
-        self.estimators_ = self._for_each_class(learned)
+        self.estimators_ = self._in_threads(learned, range(len(class_count)))
         self.class_count_ = class_count
         self._snapshot = Snapshot()
 
-    def _for_each_class(self, function: Callable[[int, OnlineKDEDensity], Any]) -> list[Any]:
-        """Results of function(code, estimator), in threads if n_jobs says so."""
-        pairs = enumerate(self.estimators_)
+    def _in_threads(self, function: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
+        """Results of function(item), in as many threads as n_jobs says.
+
+        Not joblib's, whose threads take longer to start than a block of rows takes to learn.
+        """
         if not (self.n_jobs is None or isinstance(self.n_jobs, Integral)):
             raise TypeError(f"n_jobs must be None or an integer, got {self.n_jobs!r}.")
-        if effective_n_jobs(self.n_jobs) == 1:
-            return [function(*pair) for pair in pairs]
-        return Parallel(n_jobs=self.n_jobs, prefer="threads")(
-            delayed(function)(*pair) for pair in pairs
-        )
+        n_jobs = effective_n_jobs(self.n_jobs)
+        if n_jobs == 1:
+            return [function(item) for item in items]
+        with ThreadPoolExecutor(n_jobs) as threads:
+            return list(threads.map(function, items))
 
     def _check_priors(self) -> np.ndarray | None:
         if self.priors is None:
