@@ -415,8 +415,9 @@ def steps(options: argparse.Namespace, n: int = 20_000) -> pd.DataFrame:
     for name in ("skin", "covtype", "letter", "gas"):
         X, y, _, _ = split(name, options.data)
         for label in ("skokde full okde", "skokde"):
-            total, spent, sizes = time_steps(clone(MODELS[label].estimator), X[:n], y[:n])
-            plugin = "okde" in label
+            classifier = clone(MODELS[label].estimator)
+            total, spent, sizes = time_steps(classifier, X[:n], y[:n])
+            plugin = classifier.bandwidth == "okde"
             needed = pd.DataFrame(
                 [operations(k, m, X.shape[1], plugin=plugin) for k, m in sizes]
             ).mean()
