@@ -15,7 +15,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import minimize
 
 from skokde._engine.covariance import Structure
 from skokde._engine.whitening import Frame, frame_of
@@ -28,6 +27,10 @@ FARTHEST_CLASS = 100.0
 MEMORY = 0.25
 # Before any prediction the weights are those of Bayes' rule, give or take 0.3.
 PRIOR_PRECISION = 10.0
+# Newton's method ends with a step that gains no more than this share of the loss: the next one
+# would gain the square of it.
+NEGLIGIBLE = 1e-10
+MOST_STEPS = 50
 
 
 class Pool(NamedTuple):
@@ -109,10 +112,12 @@ class Discriminant(NamedTuple):
 
     def log_densities(self, X: np.ndarray) -> np.ndarray:
         """Logarithms (n, n_classes) of the densities, but for a constant."""
-        points = self.frame.points_within_reach(X)
-        # Unlike a sum of squares hypot does not overflow.
-        distances = [np.hypot.reduce(points - mean, axis=1, initial=0.0) for mean in self.means]
-        logs = np.log(np.hypot(1.0, np.column_stack(distances) / np.sqrt(DEGREES_OF_FREEDOM)))
+        points = self.frame.points(X)
+        distances = np.empty((len(X), len(self.means)))
+        for c, mean in enumerate(self.means):
+            # Unlike a sum of squares hypot does not overflow.
+            np.hypot.reduce(points - mean, axis=1, initial=0.0, out=distances[:, c])
+        logs = np.log(np.hypot(1.0, distances / np.sqrt(DEGREES_OF_FREEDOM)))
         return -(DEGREES_OF_FREEDOM + X.shape[1]) * logs
 
 
@@ -152,28 +157,72 @@ def learn_pool(
 
     def log_probabilities(weights: np.ndarray) -> np.ndarray:
         logits = pool._replace(weights=weights).logits(log_prior, *features)
-        return logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)
+        logits -= logits.max(axis=1, keepdims=True)
+        return logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
 
-    def loss(weights: np.ndarray) -> tuple[float, np.ndarray]:
-        log_p = log_probabilities(weights)
-        surprise = np.exp(log_p)
+    def loss(weights: np.ndarray, log_p: np.ndarray) -> float:
+        away = weights - pool.weights
+        return float(0.5 * away @ old @ away - counts @ log_p[rows, codes])
+
+    weights = pool.weights
+    log_p = log_probabilities(weights)
+    for _ in range(MOST_STEPS):
+        p = np.exp(log_p)
+        curvature = old + log_loss_curvature(p, features, counts)
+        surprise = p
         surprise[rows, codes] -= 1.0
         surprise *= counts[:, None]
-        step = weights - pool.weights
-        gradient = old @ step
-        gradient[:2] += np.einsum("nc,mnc->m", surprise, features)
+        gradient = old @ (weights - pool.weights)
+        gradient[:2] += (surprise * features).sum(axis=(1, 2))
         gradient[2:] += surprise.sum(axis=0)
-        return float(0.5 * step @ old @ step - counts @ log_p[rows, codes]), gradient
+        step = newton_step(weights, gradient, curvature)
+        before = loss(weights, log_p)
+        gain = -gradient @ step
+        for size in 0.5 ** np.arange(MOST_STEPS):
+            tried = weights + size * step
+            tried[:2] = np.maximum(tried[:2], 0.0)
+            if gain <= NEGLIGIBLE * before:
+                break
+            log_p = log_probabilities(tried)
+            if loss(tried, log_p) < before:
+                break
+        weights = tried
+        if gain <= NEGLIGIBLE * before:
+            break
+    return Pool(weights, curvature, float(share * total))
 
-    # A class must not become less probable where its density is higher.
-    bounds = [(0.0, None)] * 2 + [(None, None)] * len(log_prior)
-    weights = minimize(loss, pool.weights, jac=True, method="L-BFGS-B", bounds=bounds).x
-    p = np.exp(log_probabilities(weights))
-    deviations = features - np.einsum("nc,mnc->mn", p, features)[:, :, None]
+
+def newton_step(weights: np.ndarray, gradient: np.ndarray, curvature: np.ndarray) -> np.ndarray:
+    """Newton's step to the least loss with t, s >= 0, projected (Bertsekas 1982).
+
+    A class must not become less probable where its density is higher: a weight that is zero and
+    would fall stays.
+    """
+    free = np.ones(len(weights), dtype=bool)
+    free[:2] = (weights[:2] > 0.0) | (gradient[:2] < 0.0)
+    step = np.zeros_like(weights)
+    step[free] = np.linalg.solve(curvature[np.ix_(free, free)], -gradient[free])
+    return step
+
+
+def log_loss_curvature(p: np.ndarray, features: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Second derivatives of the log-loss of predictions by the weights of a pool.
+
+    Parameters
+    ----------
+    p : (n, n_classes) array
+        The predicted probabilities.
+    features : (2, n, n_classes) array
+        What t and s multiply.
+    counts : (n,) array
+    """
+    means = (p * features).sum(axis=2)
+    deviations = features - means[:, :, None]
     mass = counts[:, None] * p
-    curvature = np.empty_like(old)
-    curvature[:2, :2] = np.einsum("nc,mnc,lnc->ml", mass, deviations, deviations)
-    curvature[:2, 2:] = np.einsum("nc,mnc->mc", mass, deviations)
+    weighted = mass * deviations
+    curvature = np.diag(np.append(np.zeros(2), mass.sum(axis=0)))
+    curvature[:2, :2] = weighted.reshape(2, -1) @ deviations.reshape(2, -1).T
+    curvature[:2, 2:] = weighted.sum(axis=1)
     curvature[2:, :2] = curvature[:2, 2:].T
-    curvature[2:, 2:] = np.diag(mass.sum(axis=0)) - mass.T @ p
-    return Pool(weights, old + curvature, float(share * total))
+    curvature[2:, 2:] -= mass.T @ p
+    return curvature
