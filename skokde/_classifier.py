@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import ClassifierMixin
 from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets, unique_labels
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from skokde._base import BaseOnlineKDE, Snapshot, one_blas_thread, unchanged_on_error
 from skokde._calibration import Calibration
@@ -27,6 +27,8 @@ from skokde._engine.predictive import PredictiveKDE
 from skokde._engine.prior import shared_covariance
 from skokde._validation import (
     check_bandwidth,
+    check_rows,
+    check_rows_and_labels,
     check_settings,
     check_values,
     check_weights,
@@ -175,7 +177,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
             For a parameter of the wrong type.
         """
         with unchanged_on_error(self), one_blas_thread():
-            X, y = validate_data(self, X, y, dtype=np.float64, order="C", reset=True)
+            X, y = check_rows_and_labels(self, X, y, reset=True)
             check_classification_targets(y)
             weights = check_weights(sample_weight, len(X), some_positive=True)
             self._forget()
@@ -222,7 +224,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         """
         with unchanged_on_error(self), one_blas_thread():
             first = not hasattr(self, "classes_")
-            X, y = validate_data(self, X, y, dtype=np.float64, order="C", reset=first)
+            X, y = check_rows_and_labels(self, X, y, reset=first)
             known = not first and set(self.classes_.tolist()).issuperset(y.tolist())
             if not known:  # it takes longer than all else that a row does
                 check_classification_targets(y)
@@ -260,7 +262,8 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         """
         X = self._checked(X)
         with one_blas_thread():
-            return self._log_joint(X, self.class_prior_)
+            prior = self.class_prior_
+            return _log(prior) + self._log_densities(X, prior)
 
     def predict_log_proba(self, X: ArrayLike) -> np.ndarray:
         """Logarithms of class probabilities.
@@ -281,20 +284,16 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
     def _log_proba(self, X: np.ndarray) -> np.ndarray:
         """Logarithms of class probabilities of validated rows."""
         prior = self.class_prior_
-        joint = self._log_joint(X, prior)
-        with np.errstate(divide="ignore"):
-            log_prior = np.log(prior)
-        nowhere = np.isneginf(joint.max(axis=1))
+        log_prior, log_density = _log(prior), self._log_densities(X, prior)
+        joint = log_prior + log_density
+        nowhere = np.isneginf(log_density.max(axis=1))
         if self.calibrate:
-            possible = np.isfinite(log_prior)
-            log_density = np.zeros_like(joint)
-            log_density[:, possible] = relative(joint[:, possible] - log_prior[possible], FARTHEST)
-            linear = self._discriminant(X)
-            joint = self._calibration.pool.logits(log_prior, log_density, linear)
+            log_density = relative(log_density, FARTHEST)
+            joint = self._calibration.pool.logits(log_prior, log_density, self._discriminant(X))
         joint[nowhere] = log_prior
         # Far out the densities are so small that only their ratios keep their digits.
         joint -= joint.max(axis=1, keepdims=True)
-        return joint - np.logaddexp.reduce(joint, axis=1, keepdims=True)
+        return joint - np.log(np.exp(joint).sum(axis=1, keepdims=True))
 
     def predict_proba(self, X: ArrayLike) -> np.ndarray:
         """Class probabilities.
@@ -357,18 +356,19 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
 
     def _checked(self, X: ArrayLike) -> np.ndarray:
         check_is_fitted(self)
-        return validate_data(self, X, dtype=np.float64, order="C", reset=False)
+        return check_rows(self, X, reset=False)
 
-    def _log_joint(self, X: np.ndarray, prior: np.ndarray) -> np.ndarray:
-        """Prior times density of validated rows."""
+    def _log_densities(self, X: np.ndarray, prior: np.ndarray) -> np.ndarray:
+        """Log-densities of validated rows under the classes; -inf where they don't matter."""
+        out = np.full((len(X), len(prior)), -np.inf)
 
-        def joint(code: int) -> np.ndarray:
+        def score(code: int) -> None:
             estimator = self.estimators_[code]
-            if not (prior[code] > 0.0 and estimator.__sklearn_is_fitted__()):
-                return np.full(len(X), -np.inf)
-            return np.log(prior[code]) + self._kde(estimator).log_density(X)
+            if prior[code] > 0.0 and estimator.__sklearn_is_fitted__():
+                out[:, code] = self._kde(estimator).log_density(X)
 
-        return np.column_stack(self._in_threads(joint, range(len(prior))))
+        self._in_threads(score, range(len(prior)))
+        return out
 
     def _set_classes(self, classes: np.ndarray, *, declared: bool) -> None:
         """Set `classes_`, which hold those that were there before."""
@@ -537,6 +537,12 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         out = np.zeros((len(X), len(seen)))
         out[:, seen] = q.log_densities(X)
         return out
+
+
+def _log(prior: np.ndarray) -> np.ndarray:
+    """Logarithms, -inf of zero."""
+    with np.errstate(divide="ignore"):
+        return np.log(prior)
 
 
 def _same(labels: ArrayLike, known: np.ndarray) -> bool:

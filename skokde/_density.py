@@ -7,7 +7,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import DensityMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from skokde._base import BaseOnlineKDE, Snapshot, one_blas_thread, unchanged_on_error
 from skokde._engine.bandwidth import Kernel, is_predictive, kernel_coordinates
@@ -19,6 +19,7 @@ from skokde._engine.predictive import PredictiveKDE, settled
 from skokde._engine.scored import kde_of
 from skokde._validation import (
     check_bandwidth,
+    check_rows,
     check_settings,
     check_values,
     check_weights,
@@ -170,7 +171,7 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
             For a parameter of the wrong type.
         """
         with unchanged_on_error(self), one_blas_thread():
-            X = validate_data(self, X, dtype=np.float64, order="C", reset=True)
+            X = check_rows(self, X, reset=True)
             weights = check_weights(sample_weight, len(X), some_positive=True)
             self._forget()
             self._learn(X, weights, check_settings(self, X.shape[1]))
@@ -207,7 +208,7 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         """
         with unchanged_on_error(self), one_blas_thread():
             first = not hasattr(self, "n_features_in_")
-            X = validate_data(self, X, dtype=np.float64, order="C", reset=first)
+            X = check_rows(self, X, reset=first)
             weights = check_weights(sample_weight, len(X))
             self._learn(X, weights, check_settings(self, X.shape[1]))
         return self
@@ -231,7 +232,7 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
             Before the first row.
         """
         check_is_fitted(self)
-        X = validate_data(self, X, dtype=np.float64, order="C", reset=False)
+        X = check_rows(self, X, reset=False)
         with one_blas_thread():
             return self._kde(self._checked_bandwidth()).log_density(X)
 

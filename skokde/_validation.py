@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.utils import check_array
+from sklearn.utils.validation import validate_data
 
 from skokde._engine.bandwidth import RULES
 from skokde._engine.covariance import EIGENVALUE_FLOOR, STRUCTURES, Structure
@@ -123,6 +124,43 @@ def check_bandwidth(
                 "nearly so. Add to its diagonal."
             )
     return matrix
+
+
+def check_rows(estimator: Any, X: Any, *, reset: bool) -> np.ndarray:
+    """Rows as a C-contiguous float64 array, by scikit-learn's `validate_data`."""
+    if not reset and _is_ready(estimator, X):
+        return X
+    return validate_data(estimator, X, dtype=np.float64, order="C", reset=reset)
+
+
+def check_rows_and_labels(
+    estimator: Any, X: Any, y: Any, *, reset: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """The same for rows and their classes."""
+    if not reset and _is_ready(estimator, X) and _are_labels(y, len(X)):
+        return X, y
+    return validate_data(estimator, X, y, dtype=np.float64, order="C", reset=reset)
+
+
+def _is_ready(estimator: Any, X: Any) -> bool:
+    """Whether `validate_data` would give X back as it is.
+
+    It takes as long as learning a single row, so it is not asked then.
+    """
+    return (
+        type(X) is np.ndarray
+        and X.dtype == np.float64
+        and X.ndim == 2
+        and len(X) > 0
+        and X.shape[1] == estimator.n_features_in_
+        and X.flags.c_contiguous
+        and not hasattr(estimator, "feature_names_in_")
+        and bool(np.isfinite(X).all())
+    )
+
+
+def _are_labels(y: Any, n: int) -> bool:
+    return type(y) is np.ndarray and y.shape == (n,) and y.dtype.kind in "biuU"
 
 
 def check_values(X: np.ndarray) -> None:

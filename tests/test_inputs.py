@@ -10,9 +10,11 @@ import polars as pl
 import pytest
 from scipy import sparse
 from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import validate_data
 
 import skokde._density
 from skokde import OnlineKDEClassifier, OnlineKDEDensity
+from skokde._validation import _is_ready
 
 both_estimators = pytest.mark.parametrize(
     "Estimator", [OnlineKDEDensity, OnlineKDEClassifier], ids=["density", "classifier"]
@@ -774,3 +776,24 @@ def test_refused_first_call_leaves_no_trace(Estimator):
     # Another number of features is not held against the next call.
     estimator.partial_fit(X, y)
     assert estimator.n_features_in_ == 2
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_only_rows_that_need_no_validation_go_without(form):
+    X, y = good_data()
+    classifier = OnlineKDEClassifier().fit(X, y)
+    given = FORMATS[form](X)
+    if hasattr(given, "columns"):
+        classifier.fit(given, y)
+    validated = validate_data(classifier, given, dtype=np.float64, order="C", reset=False)
+    assert _is_ready(classifier, given) == (validated is given)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_one_bad_value_is_found_among_many(value):
+    X, y = good_data()
+    classifier = OnlineKDEClassifier().fit(X, y)
+    X[70, 1] = value
+    for call in (classifier.predict, lambda rows: classifier.partial_fit(rows, y)):
+        with pytest.raises(ValueError, match=r"NaN|infinity"):
+            call(X)
