@@ -174,7 +174,7 @@ def test_local_error_is_the_weighted_distance_to_the_gaussian(d, covariance_type
         counts, means = mixture.counts[members], mixture.means[members]
         count, mean, covariance = twins.moments(counts, means, full[members])
         if covariance_type == "diag":
-            covariance = np.diag(covariance)
+            covariance = np.diag(covariance).copy()
         distance = hellinger(
             frame,
             (counts, means, mixture.all_covariances()[members]),

@@ -261,23 +261,73 @@ def test_roots_of_any_scale(d, scale):
         np.testing.assert_allclose(a, scale**power * b, rtol=1e-9, atol=1e-9 * scale**power)
 
 
+def random_frame(d, covariance_type):
+    """Center, spread and matrix of some coordinates."""
+    rng = np.random.default_rng(d)
+    center, spread = rng.normal(size=d), rng.uniform(0.5, 2.0, size=d)
+    root = rng.normal(size=(d, d))
+    matrix = root @ root.T + np.eye(d)
+    return center, spread, np.diag(matrix).copy() if covariance_type == "diag" else matrix.ravel()
+
+
+def random_details(d, covariance_type, kind, seed):
+    """The arrays of a mixture of 16 components, some of them equal, and of their details."""
+    counts, means, covs = twins.random_components(d, covariance_type, kind, 16, seed=seed)
+    means[-3:] = means[-1]
+    m, size = covs.shape
+    rng = np.random.default_rng(seed)
+    weights = rng.dirichlet([2.0, 2.0], size=m)
+    detail_means = np.concatenate([rng.normal(size=(2 * m, d)), means[m:]])
+    detail_covs = np.resize(covs[::-1], (2 * m, size))
+    detail_covs[1::5] = 0.0
+    return counts, means, covs, weights, detail_means, detail_covs
+
+
+LABELS = {
+    "some": [0, 0, 1, 2, 1, 3, 0, 4, 5, 5, 6, 6, 7, 8, 8, 8],
+    "none": range(16),
+    "all": [0] * 16,
+    "pairs": [0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3, 4, 5, 6, 7],
+}
+
+
+@pytest.mark.parametrize("labels", LABELS.values(), ids=LABELS)
 @each_case
-def test_split_details(d, covariance_type, kind):
+def test_merge(d, covariance_type, kind, labels):
+    labels = intp(labels)
     for seed in SEEDS:
-        counts, means, covs = twins.random_components(d, covariance_type, kind, 16, seed=seed)
-        n, members = len(covs), intp([1, 4, 9, 0, 2, 3, 12, 13, 5, 15])
-        # Components of two details each come first, as many as there are pairs of compounds.
-        lengths = intp([2] * (n // 2) + [1] * (16 - n // 2 * 2))
-        places, members = np.cumsum(lengths) - lengths, members[members < len(lengths)]
-        covs = covs[: n // 2 * 2]
-        starts = intp([0, 3, 5, len(members)])
-        arrays = (members, starts, places, counts, means, covs)
-        points = (counts / counts.sum(), 0.5 * means, 0.25 * covs)
+        mixture = random_details(d, covariance_type, kind, seed)
+        frame = random_frame(d, covariance_type)
         for axis in (None, np.ones(d)):
-            got = _compression.split_details(*arrays, *points, axis)
-            expected = twins.split_details(*arrays, *points, axis)
+            got = _compression.merge(labels, *mixture, *frame, axis)
+            expected = twins.merge(labels, *mixture, *frame, axis)
             for a, b in zip(got, expected, strict=True):
-                np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-13)
+                np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "diag"])
+def test_merge_keeps_what_is_alone_as_it_is(covariance_type):
+    mixture = random_details(3, covariance_type, "mixed", 0)
+    got = _compression.merge(intp(range(16)), *mixture, *random_frame(3, covariance_type), None)
+    for a, b in zip(got, (*mixture[:4], mixture[4][:16].reshape(8, 2, 3), mixture[5]), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@each_case
+def test_coordinates(d, covariance_type, kind):
+    _, means, covs = twins.random_components(d, covariance_type, kind)
+    frame = random_frame(d, covariance_type)
+    got, expected = _whitening.points_in(means, *frame), twins.points_in(means, *frame)
+    np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-12)
+    got, expected = _whitening.covariances_in(covs, *frame), twins.covariances_in(covs, *frame)
+    np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-12)
+    assert _whitening.points_in(means[:0], *frame).shape == (0, d)
+
+
+def test_points_out_of_reach_stay_finite():
+    center, spread, matrix = np.zeros(2), np.array([1e-150, 1.0]), np.array([2.0, 1.0, 1.0, 2.0])
+    points = _whitening.points_in(np.array([[1e150, -1e150]]), center, spread, matrix)
+    np.testing.assert_allclose(points, [[2e160, 1e160]])
 
 
 @each_case
@@ -291,17 +341,15 @@ def test_principal_axes(d, covariance_type, kind):
 
 
 @each_case
-def test_detail_distances(d, covariance_type, kind):
-    _, means, covs = twins.random_components(d, covariance_type, kind, 15, all_covs=True)
-    weights = np.random.default_rng(d).dirichlet([2.0, 2.0], size=5)
-    weights[0] = [1.0, 0.0]
-    got = _hellinger.detail_distances(means[:5], covs[:5], weights, means[5:], covs[5:])
-    for i in range(5):
-        pair = slice(5 + 2 * i, 7 + 2 * i)
-        expected = twins.hellinger(
-            weights[i], means[pair], covs[pair], np.ones(1), means[i : i + 1], covs[i : i + 1]
-        )
-        np.testing.assert_allclose(got[i], expected, rtol=1e-9, atol=1e-12)
+def test_detail_errors(d, covariance_type, kind):
+    for seed in SEEDS:
+        mixture = random_details(d, covariance_type, kind, seed)
+        frame = random_frame(d, covariance_type)
+        for low in (0.0, np.median(np.sqrt(mixture[0]))):
+            arrays = (*mixture[:4], mixture[4][: 2 * len(mixture[3])].reshape(-1, 2, d), mixture[5])
+            got = _hellinger.detail_errors(*arrays, *frame, low)
+            expected = twins.detail_errors(*arrays, *frame, low)
+            np.testing.assert_allclose(got, expected, rtol=1e-9, atol=1e-12)
 
 
 @each_case
@@ -665,6 +713,13 @@ def test_read_only_arrays_are_taken(covariance_type):
     every = frozen(*twins.random_components(d, covariance_type, "mixed", all_covs=True))
     _hellinger.hellinger(*every, *every)
     halves = frozen(np.full((4, 2), 0.5))
-    _hellinger.detail_distances(means[:4], every[2][:4], *halves, *every[1:])
+    frame = frozen(*random_frame(d, covariance_type))
+    details = frozen(means[:8].reshape(4, 2, d))
+    _hellinger.detail_errors(weights, means, covs, *halves, *details, every[2], *frame, 0.0)
+    extended = frozen(np.concatenate([means, means[4:]]))
+    pairs = frozen(intp([0, 0, 1, 2, 3, 1, 2, 3]))
+    _compression.merge(*pairs, weights, means, covs, *halves, *extended, every[2], *frame, axis)
+    _whitening.points_in(means, *frame)
+    _whitening.covariances_in(covs, *frame)
     _append.append_rows(np.empty(9), np.empty((9, d)), 0, 0, means, weights, 0.9)
     _append.age_class_counts(np.zeros(8), members, weights, 0.9)

@@ -121,17 +121,74 @@ def learned_mixture(X, covariance_type, *, threshold=0.1, bandwidth="plugin", fo
 # -------------------------------------------------------------------------------------- twins
 
 
-def split_details(members, starts, places, counts, means, covs, weights, points, point_covs, axis):
-    n, d = len(covs), means.shape[1]
-    sides = []
-    for start, end in pairwise(starts):
-        details = []
-        for place in places[members[start:end]]:
-            details += [place, place + 1] if place < n else [place]
-        sides += two_means(details, weights, points, point_covs, axis)
-    order, starts = np.concatenate(sides), np.cumsum([0] + [len(side) for side in sides])
-    counts, means, covs = match_group_moments(counts, means, covs, order, starts)
-    return counts.reshape(-1, 2), means.reshape(-1, 2, d), covs
+def merge(labels, counts, means, covs, detail_weights, detail_means, detail_covs, *frame_and_axis):
+    *frame, axis = frame_and_axis
+    (m, size), d = covs.shape, means.shape[1]
+    total = counts.sum()
+    old, new = ([], []), ([], [])  # compounds, then Diracs
+    for label in range(labels.max() + 1):
+        members = np.flatnonzero(labels == label)
+        compounds = members[members < m]
+        details = np.append(
+            np.stack([2 * compounds, 2 * compounds + 1], axis=1), members[len(compounds) :] + m
+        )
+        detail_counts = np.append(
+            counts[compounds, None] * detail_weights[compounds], counts[members[len(compounds) :]]
+        )
+        parts = detail_means[details], detail_covs[details[details < 2 * m]]
+        if len(members) == 1:
+            i = members[0]
+            kept = counts[i], means[i]
+            if i < m:
+                kept += covs[i], detail_weights[i], *parts
+            old[int(i >= m)].append(kept)
+            continue
+        count, mean, cov = (
+            array[0]
+            for array in match_group_moments(counts, means, covs, members, [0, len(members)])
+        )
+        if not cov.any():
+            new[1].append((count, mean))
+            continue
+        inside = points_in(parts[0], *frame), covariances_in(parts[1], *frame)
+        everything = np.arange(len(details))
+        start = axis if len(members) == len(counts) else None
+        sides = two_means(everything, detail_counts / total, *inside, start)
+        starts = [0, len(sides[0]), len(details)]
+        sides = match_group_moments(detail_counts, *parts, np.concatenate(sides), starts)
+        new[0].append((count, mean, cov, sides[0] / sides[0].sum(), *sides[1:]))
+    compounds, diracs = old[0] + new[0], old[1] + new[1]
+    arrays = [np.array([part[i] for part in compounds + diracs]) for i in range(2)]
+    shapes = [(0, size), (0, 2), (0, 2, d), (0, size)]
+    for i, shape in enumerate(shapes, 2):
+        of_compounds = np.array([part[i] for part in compounds]).reshape(-1, *shape[1:])
+        arrays.append(of_compounds)
+    return arrays
+
+
+def points_in(X, center, spread, matrix):
+    near = np.clip((X - center) / spread, -1e160, 1e160)
+    return near @ matrices(matrix[None], len(center))[0]
+
+
+def covariances_in(covs, center, spread, matrix):
+    whole = matrices(matrix[None], len(center))[0] / spread[:, None]
+    return flattened(whole.T @ matrices(covs, len(center)) @ whole, covs.shape[1])
+
+
+def detail_errors(weights, means, covs, detail_weights, detail_means, detail_covs, *frame_and_low):
+    *frame, low = frame_and_low
+    errors = np.sqrt(weights[: len(covs)])
+    for i in np.flatnonzero(errors > low):
+        errors[i] *= hellinger(
+            detail_weights[i],
+            points_in(detail_means[i], *frame),
+            covariances_in(detail_covs[2 * i : 2 * i + 2], *frame),
+            np.ones(1),
+            points_in(means[[i]], *frame),
+            covariances_in(covs[[i]], *frame),
+        )
+    return errors
 
 
 def standardize(center, cov, smallest):

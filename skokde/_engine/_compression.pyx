@@ -4,6 +4,10 @@ import numpy as np
 
 from libc.float cimport DBL_MIN
 from libc.math cimport fmax, INFINITY
+from libc.string cimport memcpy
+from skokde._engine._frame cimport (
+    coordinates, Coordinates, coordinates_size, map_covariances, map_points,
+)
 from skokde._engine._gaussian cimport match_moments
 from skokde._engine._goldberger cimport split, split_size
 from skokde._engine._hellinger cimport (
@@ -117,77 +121,154 @@ def cluster(
     return out
 
 
-def split_details(
-    const Py_ssize_t[::1] members,
-    const Py_ssize_t[::1] starts,
-    const Py_ssize_t[::1] places,
+def merge(
+    const Py_ssize_t[::1] labels,
     const double[::1] counts,
     const double[:, ::1] means,
     const double[:, ::1] covs,
-    const double[::1] weights,
-    const double[:, ::1] points,
-    const double[:, ::1] point_covs,
+    const double[:, ::1] detail_weights,
+    const double[:, ::1] detail_means,
+    const double[:, ::1] detail_covs,
+    const double[::1] center,
+    const double[::1] spread,
+    const double[::1] matrix,
     const double[::1] axis,
 ):
-    """Split the details of each cluster's components in two, and match each side's moments.
+    """Replace each cluster of more than one component by its moment-matched Gaussian.
+
+    The extended mixture of a cluster holds its components' detailed models (paper, Eq. 15); it is
+    split by Goldberger's two-means, and each side is moment-matched. A cluster of equal samples is
+    a Dirac again.
 
     Parameters
     ----------
-    members : (n,) array of intp
-        Components, cluster after cluster.
-    starts : (n_clusters + 1,) array of intp
-        Where each cluster begins.
-    places : (k,) array of intp
-        Of the details of each component among all of them: two side by side, of a Dirac one.
-    counts : (n_details,) array
-    means : (n_details, d) array
-    covs : (n, d * d) or (n, d) array
-        Of the first n details, those of compounds.
-    weights, points, point_covs : arrays of the same shapes
-        The same in kernel coordinates, where they are split.
+    labels : (k,) array of intp
+        The number of each component's cluster, in the order of their first members.
+    counts : (k,) array
+    means : (k, d) array
+    covs : (m, d * d) or (m, d) array
+        Of the first m components; the others are Diracs.
+    detail_weights : (m, 2) array
+        Of the two details of each of the m components.
+    detail_means : (m + k, d) array
+        Those details' means, one after the other, and then the Diracs'.
+    detail_covs : (2 m, d * d) or (2 m, d) array
+    center, spread, matrix : (d,), (d,) and (d * d,) or (d,) arrays
+        The frame in which details are split.
     axis : (d,) array or None
-        To cut across first.
+        To cut the whole across, if it is one cluster.
 
     Returns
     -------
-    counts : (n_clusters, 2) array
-    means : (n_clusters, 2, d) array
-    covs : (2 * n_clusters, d * d) or (2 * n_clusters, d) array
+    counts, means, covs : arrays
+        Of the new mixture: compounds and then Diracs, each those first that are not merged.
+    detail_weights : (n, 2) array
+        Of the n compounds.
+    detail_means : (n, 2, d) array
+    detail_covs : (2 n, d * d) or (2 n, d) array
     """
-    cdef Py_ssize_t n_clusters = starts.shape[0] - 1, d = means.shape[1], size = covs.shape[1]
-    cdef Py_ssize_t n_details = means.shape[0], n_compounds = covs.shape[0]
-    cdef Py_ssize_t c, a, i, n, n_first, side
+    cdef Py_ssize_t k = counts.shape[0], d = means.shape[1], m = covs.shape[0], size = covs.shape[1]
+    cdef Py_ssize_t n_clusters = 0, n_compounds = 0, n_details, n_first
+    cdef Py_ssize_t to, c, a, i, n, side
     cdef bint full = size != d
-    cdef const double* cov = &covs[0, 0] if n_compounds else NULL
-    cdef const double* point_cov = &point_covs[0, 0] if n_compounds else NULL
-    out_counts, out_means = np.empty((n_clusters, 2)), np.empty((n_clusters, 2, d))
-    out_covs = np.empty((2 * n_clusters, size))
-    cdef double[:, ::1] new_counts = out_counts, new_covs = out_covs
-    cdef double[:, :, ::1] new_means = out_means
-    cdef Py_ssize_t[::1] details = np.empty(n_details, dtype=np.intp)
-    cdef Py_ssize_t[::1] sides = np.empty(2 * n_details, dtype=np.intp)
-    cdef signed char[::1] labels = np.empty(2 * n_details, dtype=np.int8)
-    cdef double[::1] scratch = np.empty(split_size(d, size))
-    cdef int[::1] iwork = np.empty(3 + 5 * d, dtype=np.intc)
+    cdef double total = np.sum(counts)
+    cdef const double* cov = &covs[0, 0] if m else NULL
+    cdef const double* detail_cov = &detail_covs[0, 0] if m else NULL
+    # Components, cluster after cluster, and where each cluster begins.
+    cdef Py_ssize_t[::1] members = np.empty(k, dtype=np.intp)
+    cdef Py_ssize_t[::1] starts = np.zeros(k + 2, dtype=np.intp)
+    with nogil:
+        for i in range(k):
+            n_clusters = max(n_clusters, labels[i] + 1)
+            starts[labels[i] + 2] += 1
+        for c in range(n_clusters):
+            starts[c + 2] += starts[c + 1]
+        for i in range(k):
+            c = labels[i] + 1
+            members[starts[c]] = i
+            starts[c] += 1
+    cdef double[::1] new_counts = np.empty(n_clusters), delta = np.empty(d)
+    cdef double[:, ::1] new_means = np.empty((n_clusters, d))
+    cdef double[:, ::1] new_covs = np.empty((n_clusters, size))
+    cdef signed char[::1] compound = np.zeros(n_clusters, dtype=np.int8)
+    cdef Py_ssize_t[::1] order = np.empty(n_clusters, dtype=np.intp)
     with nogil:
         for c in range(n_clusters):
-            n = 0
-            for a in range(starts[c], starts[c + 1]):
-                i = places[members[a]]
-                details[n] = i
-                n += 1
-                if i < n_compounds:
-                    details[n] = i + 1
-                    n += 1
-            n_first = split(
-                n, &details[0], d, size, n_compounds, &weights[0], &points[0, 0], point_cov,
-                &axis[0] if axis is not None else NULL,
-                &sides[0], &labels[0], &scratch[0], &iwork[0],
+            n = starts[c + 1] - starts[c]
+            match_moments(
+                d, full, n, &members[starts[c]], &counts[0], &means[0, 0], cov, m,
+                &new_counts[c], &new_means[c, 0], &new_covs[c, 0], &delta[0],
             )
+            compound[c] = n == 1 and members[starts[c]] < m
+            for i in range(size if n > 1 else 0):
+                compound[c] |= new_covs[c, i] != 0.0
+            n_compounds += compound[c]
+        n = 0
+        for a in range(4):
+            for c in range(n_clusters):
+                if compound[c] == (a < 2) and (starts[c + 1] - starts[c] > 1) == a % 2:
+                    order[n] = c
+                    n += 1
+    out_counts, out_means = np.empty(n_clusters), np.empty((n_clusters, d))
+    out_covs, out_weights = np.empty((n_compounds, size)), np.empty((n_compounds, 2))
+    out_detail_means = np.empty((n_compounds, 2, d))
+    out_detail_covs = np.empty((2 * n_compounds, size))
+    cdef double[::1] out_count = out_counts
+    cdef double[:, ::1] out_mean = out_means, out_cov = out_covs, out_weight = out_weights
+    cdef double[:, :, ::1] out_detail_mean = out_detail_means
+    cdef double[:, ::1] out_detail_cov = out_detail_covs
+    # The extended mixture in the frame, as far as it is needed.
+    extended_counts = np.append(np.asarray(counts)[:m, None] * detail_weights, counts[m:])
+    cdef double[::1] detail_counts = extended_counts, weights = extended_counts / total
+    cdef double[:, ::1] points = np.empty((k + m, d)), point_covs = np.empty((2 * m, size))
+    cdef double* point_cov = &point_covs[0, 0] if m else NULL
+    cdef Py_ssize_t[::1] details = np.empty(k + m, dtype=np.intp)
+    cdef Py_ssize_t[::1] sides = np.empty(2 * (k + m), dtype=np.intp)
+    cdef signed char[::1] side_labels = np.empty(2 * (k + m), dtype=np.int8)
+    cdef double[::1] scratch = np.empty(split_size(d, size) + coordinates_size(d, size))
+    cdef int[::1] iwork = np.empty(3 + 5 * d, dtype=np.intc)
+    cdef Coordinates frame
+    with nogil:
+        frame = coordinates(
+            d, full, &center[0], &spread[0], &matrix[0], &scratch[split_size(d, size)]
+        )
+        for to in range(n_clusters):
+            c = order[to]
+            n = starts[c + 1] - starts[c]
+            out_count[to] = new_counts[c]
+            memcpy(&out_mean[to, 0], &new_means[c, 0], d * sizeof(double))
+            if not compound[c]:
+                continue
+            memcpy(&out_cov[to, 0], &new_covs[c, 0], size * sizeof(double))
+            n_details = 0
+            for a in range(starts[c], starts[c + 1]):
+                i = members[a]
+                details[n_details] = 2 * i if i < m else m + i
+                n_details += 1
+                if i < m:
+                    details[n_details] = 2 * i + 1
+                    n_details += 1
+            n_first, sides[0], sides[1] = 1, details[0], details[1]
+            if n > 1:
+                for a in range(n_details):
+                    i = details[a]
+                    map_points(frame, 1, &detail_means[i, 0], &points[i, 0])
+                    if i < 2 * m:
+                        map_covariances(frame, 1, &detail_covs[i, 0], &point_covs[i, 0])
+                n_first = split(
+                    n_details, &details[0], d, size, 2 * m, &weights[0], &points[0, 0], point_cov,
+                    &axis[0] if n_clusters == 1 and axis is not None else NULL,
+                    &sides[0], &side_labels[0], &scratch[0], &iwork[0],
+                )
             for side in range(2):
                 match_moments(
-                    d, full, n - n_first if side else n_first, &sides[n_first if side else 0],
-                    &counts[0], &means[0, 0], cov, n_compounds, &new_counts[c, side],
-                    &new_means[c, side, 0], &new_covs[2 * c + side, 0], &scratch[0],
+                    d, full, n_details - n_first if side else n_first,
+                    &sides[n_first if side else 0], &detail_counts[0], &detail_means[0, 0],
+                    detail_cov, 2 * m, &out_weight[to, side], &out_detail_mean[to, side, 0],
+                    &out_detail_cov[2 * to + side, 0], &delta[0],
                 )
-    return out_counts, out_means, out_covs
+                if n > 1:
+                    out_weight[to, side] /= new_counts[c]
+                else:
+                    out_weight[to, side] = detail_weights[details[0] // 2, side]
+    return out_counts, out_means, out_covs, out_weights, out_detail_means, out_detail_covs

@@ -203,6 +203,15 @@ cdef inline double factorize_thin(
     return log_det
 
 
+cdef inline void multiply(double value, double* product, double* log_product) noexcept nogil:
+    # Multiplies a value, one or more, to a product whose logarithm is that of `product` besides
+    # `log_product`: a logarithm takes longer than twenty products.
+    if product[0] > 1e300 / value:
+        log_product[0] += log(product[0])
+        product[0] = 1.0
+    product[0] *= value
+
+
 cdef inline double factorize(
     Py_ssize_t d, bint full, const double* cov, double* inv_root, double* root,
     double* work, int* iwork,
@@ -210,7 +219,7 @@ cdef inline double factorize(
     # Symmetric (cov + I)^(-1/2) and (cov + I)^(1/2); returns log|cov + I|. Rounding can make
     # the smallest eigenvalues of cov negative: they are zero, never less.
     cdef Py_ssize_t i, rank
-    cdef double eigenvalue, log_det = 0.0
+    cdef double eigenvalue, product = 1.0, log_det = 0.0
     cdef double* vectors
     cdef double* values
     cdef double* scaled
@@ -219,8 +228,8 @@ cdef inline double factorize(
             eigenvalue = fmax(cov[i], 0.0) + 1.0
             root[i] = sqrt(eigenvalue)
             inv_root[i] = 1.0 / root[i]
-            log_det += log(eigenvalue)
-        return log_det
+            multiply(eigenvalue, &product, &log_det)
+        return log_det + log(product)
     rank = thin_factor(d, cov, residue(), work, work + thin_limit(d) * d)
     if rank >= 0:
         return factorize_thin(d, rank, work, inv_root, root, work + rank * d, iwork)
@@ -232,13 +241,13 @@ cdef inline double factorize(
     eigh(d, vectors, values, scaled, iwork)
     for i in range(d):
         eigenvalue = fmax(values[i], 0.0) + 1.0
-        log_det += log(eigenvalue)
+        multiply(eigenvalue, &product, &log_det)
         values[i] = sqrt(sqrt(eigenvalue))
     from_eigen(d, vectors, values, scaled, root)
     for i in range(d):
         values[i] = 1.0 / values[i]
     from_eigen(d, vectors, values, scaled, inv_root)
-    return log_det
+    return log_det + log(product)
 
 
 cdef inline int invert_small(Py_ssize_t n, double* a, double* log_det) noexcept nogil:

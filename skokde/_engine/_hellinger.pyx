@@ -10,6 +10,9 @@ import numpy as np
 from libc.math cimport fmax, sqrt
 from scipy.linalg.cython_blas cimport dgemm
 from skokde._engine._exponential cimport add_ratios, divergences
+from skokde._engine._frame cimport (
+    coordinates, Coordinates, coordinates_size, map_covariances, map_points,
+)
 from skokde._engine._gaussian cimport (
     dot, factorize, long_dot, match_moments, row_times, thin_factor, thin_limit, work_size,
 )
@@ -397,40 +400,64 @@ def hellinger(
     return result
 
 
-def detail_distances(
+def detail_errors(
+    const double[::1] weights,
     const double[:, ::1] means,
     const double[:, ::1] covs,
     const double[:, ::1] detail_weights,
-    const double[:, ::1] detail_means,
+    const double[:, :, ::1] detail_means,
     const double[:, ::1] detail_covs,
+    const double[::1] center,
+    const double[::1] spread,
+    const double[::1] matrix,
+    double low,
 ):
-    """Unscented Hellinger distances of Gaussians and their detailed models of two components.
+    """Local errors of compounds against their detailed models of two components.
 
     Parameters
     ----------
-    means : (m, d) array
+    weights : (k,) array
+    means : (k, d) array
     covs : (m, d * d) or (m, d) array
+        Of the first m components, which are the compounds.
     detail_weights : (m, 2) array
-    detail_means : (2 m, d) array
+    detail_means : (m, 2, d) array
     detail_covs : (2 m, d * d) or (2 m, d) array
+    center, spread, matrix : (d,), (d,) and (d * d,) or (d,) arrays
+        Kernel coordinates.
+    low : float
+        Where the error is at most this, the result need only be so as well.
 
     Returns
     -------
     (m,) array
     """
-    cdef Py_ssize_t m = means.shape[0], d = means.shape[1], size = covs.shape[1], i
+    cdef Py_ssize_t m = covs.shape[0], d = means.shape[1], size = covs.shape[1], i
+    cdef bint full = size != d
+    # Of the two details, and of the compound.
+    cdef double[:, ::1] points = np.empty((3, d)), point_covs = np.empty((3, size))
     cdef double[:, ::1] roots = np.empty((6, size))
-    cdef double[::1] log_dets = np.empty(3), work = np.empty(work_size(d, size))
+    cdef double[::1] log_dets = np.empty(3)
+    cdef double[::1] work = np.empty(work_size(d, size))
+    cdef double[::1] kept = np.empty(coordinates_size(d, size))
     cdef double[::1] table = np.empty(4 * sigma_points(d).n_points)
     cdef int[::1] iwork = np.empty(3 + 5 * d, dtype=np.intc)
     cdef double one = 1.0
-    out = np.empty(m)
-    cdef double[::1] distances = out
+    cdef Coordinates frame
+    out = np.sqrt(weights[:m])
+    cdef double[::1] errors = out
     with nogil:
+        frame = coordinates(d, full, &center[0], &spread[0], &matrix[0], &kept[0])
         for i in range(m):
-            distances[i] = distance(
-                d, size, 2, &detail_weights[i, 0], &detail_means[2 * i, 0], &detail_covs[2 * i, 0],
-                1, &one, &means[i, 0], &covs[i, 0],
+            if not errors[i] > low:
+                continue
+            map_points(frame, 2, &detail_means[i, 0, 0], &points[0, 0])
+            map_points(frame, 1, &means[i, 0], &points[2, 0])
+            map_covariances(frame, 2, &detail_covs[2 * i, 0], &point_covs[0, 0])
+            map_covariances(frame, 1, &covs[i, 0], &point_covs[2, 0])
+            errors[i] *= distance(
+                d, size, 2, &detail_weights[i, 0], &points[0, 0], &point_covs[0, 0],
+                1, &one, &points[2, 0], &point_covs[2, 0],
                 &roots[0, 0], &roots[3, 0], &log_dets[0], &table[0], &work[0], &iwork[0],
             )
     return out

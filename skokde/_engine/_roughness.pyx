@@ -5,7 +5,7 @@ import numpy as np
 from libc.math cimport exp, log, log1p, sqrt
 from scipy.linalg.cython_blas cimport dgemm
 from skokde._engine._gaussian cimport (
-    dot, invert, long_dot, residue, row_times, thin_factor, thin_gram, thin_limit,
+    dot, invert, long_dot, multiply, residue, row_times, thin_factor, thin_gram, thin_limit,
 )
 
 
@@ -260,7 +260,7 @@ cdef void trace_inverse(
 ) noexcept nogil:
     # A = (G + cov1 + cov2)^-1, its traces, and log|G^-1 A^-1|
     cdef Py_ssize_t i, size = d * d if full else d
-    cdef double value
+    cdef double value, product = 1.0
     trace[0] = 0.0
     trace2[0] = 0.0
     log_det[0] = 0.0
@@ -277,8 +277,9 @@ cdef void trace_inverse(
     else:
         for i in range(d):
             value = inverse[i] + 1.0
-            log_det[0] += log(value)
+            multiply(value, &product, log_det)
             inverse[i] = 1.0 / value
+        log_det[0] += log(product)
     for i in range(size):
         inverse[i] /= pilot
         trace2[0] += inverse[i] * inverse[i]

@@ -1,9 +1,12 @@
-"""Standardising and whitening a covariance (paper, Sections 3.1 and 3.3)."""
+"""Standardising and whitening a covariance (paper, Sections 3.1 and 3.3), and the map that does."""
 
 import numpy as np
 
 from libc.float cimport DBL_EPSILON
 from libc.math cimport fabs, fmax, log, sqrt
+from skokde._engine._frame cimport (
+    coordinates, Coordinates, coordinates_size, map_covariances, map_points,
+)
 from skokde._engine._gaussian cimport eigh, from_eigen, work_size
 
 
@@ -98,3 +101,56 @@ def roots(const double[:, ::1] correlation, double floor, double share):
             values[i] = 1.0 / values[i]
         from_eigen(d, &vectors[0, 0], &values[0], &work[0], &inv_root[0, 0])
     return out_root, out_inv, log_det
+
+
+def points_in(
+    const double[:, ::1] X,
+    const double[::1] center,
+    const double[::1] spread,
+    const double[::1] matrix,
+):
+    """Points ``matrix ((x - center) / spread)`` of any rows x, see `covariances_in`.
+
+    Those that are too far to be told apart are brought nearer.
+    """
+    cdef Py_ssize_t n = X.shape[0], d = X.shape[1], size = matrix.shape[0]
+    cdef Coordinates frame
+    out = np.empty((n, d))
+    cdef double[:, ::1] points = out
+    cdef double[::1] scratch = np.empty(coordinates_size(d, size))
+    if n:
+        with nogil:
+            frame = coordinates(d, size != d, &center[0], &spread[0], &matrix[0], &scratch[0])
+            map_points(frame, n, &X[0, 0], &points[0, 0])
+    return out
+
+
+def covariances_in(
+    const double[:, ::1] covs,
+    const double[::1] center,
+    const double[::1] spread,
+    const double[::1] matrix,
+):
+    """Covariances after each feature is divided by its spread, and then the map.
+
+    Parameters
+    ----------
+    covs : (n, d * d) or (n, d) array
+    center, spread : (d,) arrays
+    matrix : (d * d,) or (d,) array
+        Symmetric, or diagonal.
+
+    Returns
+    -------
+    array of the same shape as covs
+    """
+    cdef Py_ssize_t n = covs.shape[0], d = spread.shape[0], size = matrix.shape[0]
+    cdef Coordinates frame
+    out = np.empty((n, size))
+    cdef double[:, ::1] mapped = out
+    cdef double[::1] scratch = np.empty(coordinates_size(d, size))
+    if n:
+        with nogil:
+            frame = coordinates(d, size != d, &center[0], &spread[0], &matrix[0], &scratch[0])
+            map_covariances(frame, n, &covs[0, 0], &mapped[0, 0])
+    return out

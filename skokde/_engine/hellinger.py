@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from skokde._engine import _hellinger
-from skokde._engine.mixture import Mixture
+from skokde._engine.mixture import Mixture, flatten
 from skokde._engine.whitening import Frame
 
 
@@ -27,17 +27,16 @@ def detail_errors(mixture: Mixture, frame: Frame, low: float = 0.0) -> np.ndarra
     -------
     (m,) array
     """
-    d, m = mixture.n_features, mixture.n_compounds
-    errors = np.sqrt(mixture.counts[:m] / mixture.counts.sum())
-    heavy = np.flatnonzero(errors > low)
-    if len(heavy) == 0:
-        return errors
-    details = mixture.detail_covariances[heavy]
-    errors[heavy] *= _hellinger.detail_distances(
-        frame.points(mixture.means[heavy]),
-        frame.covariances(mixture.covariances[heavy]),
-        mixture.detail_weights[heavy],
-        frame.points(mixture.detail_means[heavy].reshape(-1, d)),
-        frame.covariances(details.reshape(-1, *details.shape[2:])),
+    shape = mixture.covariances.shape[1:]
+    return _hellinger.detail_errors(
+        mixture.counts / mixture.counts.sum(),
+        mixture.means,
+        flatten(mixture.covariances),
+        mixture.detail_weights,
+        mixture.detail_means,
+        flatten(mixture.detail_covariances.reshape(-1, *shape)),
+        frame.center,
+        frame.spread,
+        frame.matrix.ravel(),
+        low,
     )
-    return errors

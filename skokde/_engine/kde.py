@@ -116,7 +116,7 @@ class KDE(NamedTuple):
 
     def log_density(self, X: np.ndarray) -> np.ndarray:
         """Log-densities of rows in data units under the first kernel, in nats."""
-        return self.log_densities(self.frame.points_within_reach(X))[:, 0]
+        return self.log_densities(self.frame.points(X))[:, 0]
 
     def kernels_back(self) -> np.ndarray:
         """Covariances (n_widths, d, d) or (n_widths, d) of the kernels, in data units."""

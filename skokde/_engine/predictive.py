@@ -78,7 +78,7 @@ class PredictiveKDE(NamedTuple):
 
     def log_densities(self, X: np.ndarray) -> np.ndarray:
         """Log-densities (n, n_widths) of rows under each of the kernels, in nats."""
-        points = self.kde.frame.points_within_reach(X)
+        points = self.kde.frame.points(X)
         return self.kde.log_densities(points, self.spreads)
 
     def log_density(self, X: np.ndarray) -> np.ndarray:

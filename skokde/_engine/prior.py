@@ -48,5 +48,6 @@ def shared_covariance(moments: list[tuple[float, np.ndarray, np.ndarray]]) -> np
     """
     counts, means, covariances = (np.array(arrays) for arrays in zip(*moments, strict=True))
     total, _, whole = match_moments(counts, means, covariances)
-    within = np.tensordot(counts / total, covariances, axes=1)
+    within = (counts / total) @ covariances.reshape(len(counts), -1)
+    within = within.reshape(whole.shape)
     return with_prior(within, total, whole)

@@ -11,16 +11,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skokde._engine._whitening import standardize
+from skokde._engine._whitening import covariances_in, points_in, standardize
 from skokde._engine.covariance import Structure
 from skokde._engine.mixture import Mixture, flatten, total_moments
 from skokde._engine.prior import with_prior
 
 # A variance below this has lost its digits to underflow.
 SMALLEST_VARIANCE = 1e-290
-
-# In spreads; its square overflows, where a sum of d of it does not.
-FARTHEST = 1e160
 
 
 class Frame(NamedTuple):
@@ -44,20 +41,12 @@ class Frame(NamedTuple):
     log_det: float
 
     def points(self, X: np.ndarray) -> np.ndarray:
-        return self._turned((X - self.center) / self.spread)
-
-    def points_within_reach(self, X: np.ndarray) -> np.ndarray:
         """Points of any rows; those that are too far to be told apart are brought nearer."""
-        with np.errstate(over="ignore"):
-            standardized = (X - self.center) / self.spread
-        return self._turned(np.minimum(np.maximum(standardized, -FARTHEST), FARTHEST))
-
-    def _turned(self, standardized: np.ndarray) -> np.ndarray:
-        return np.ascontiguousarray(self.structure.map_vectors(standardized, self.matrix))
+        return points_in(X, self.center, self.spread, self.matrix.ravel())
 
     def covariances(self, covariances: np.ndarray) -> np.ndarray:
         """Covariances in these coordinates, flattened for the compiled functions."""
-        return flatten(self.structure.map_covariances(covariances, self.matrix, 1.0 / self.spread))
+        return covariances_in(flatten(covariances), self.center, self.spread, self.matrix.ravel())
 
     def vectors_back(self, vectors: np.ndarray) -> np.ndarray:
         """Differences of points, from these coordinates to the data's."""

@@ -1,0 +1,74 @@
+# The coordinates of a `Frame`, for the compiled functions.
+
+from scipy.linalg.cython_blas cimport dgemm
+from skokde._engine._gaussian cimport row_times
+
+
+cdef struct Coordinates:
+    Py_ssize_t d
+    bint full
+    const double* center
+    const double* spread
+    const double* matrix
+    double* whole  # the map of differences: standardised, and then turned by the matrix
+    double* scratch
+
+
+cdef inline Py_ssize_t coordinates_size(Py_ssize_t d, Py_ssize_t size) noexcept nogil:
+    # Doubles of scratch that coordinates keep.
+    return 2 * size + d
+
+
+cdef inline Coordinates coordinates(
+    Py_ssize_t d, bint full, const double* center, const double* spread, const double* matrix,
+    double* scratch,
+) noexcept nogil:
+    cdef Py_ssize_t i, j
+    cdef Coordinates frame
+    frame.d, frame.full = d, full
+    frame.center, frame.spread, frame.matrix = center, spread, matrix
+    frame.whole, frame.scratch = scratch, scratch + (d * d if full else d)
+    for i in range(d):
+        if full:
+            for j in range(d):
+                frame.whole[i * d + j] = 1.0 / spread[i] * matrix[i * d + j]
+        else:
+            frame.whole[i] = 1.0 / spread[i] * matrix[i]
+    return frame
+
+
+cdef inline void map_points(
+    Coordinates frame, Py_ssize_t n, const double* X, double* out
+) noexcept nogil:
+    # Those that are too far to be told apart are brought nearer: the square of a standardised
+    # coordinate may overflow, a sum of d coordinates must not.
+    cdef Py_ssize_t i, j, d = frame.d
+    cdef double z, farthest = 1e160
+    for i in range(n):
+        for j in range(d):
+            z = (X[i * d + j] - frame.center[j]) / frame.spread[j]
+            z = farthest if z > farthest else z
+            frame.scratch[j] = -farthest if z < -farthest else z
+        if frame.full:
+            row_times(d, frame.scratch, frame.matrix, out + i * d)
+        else:
+            for j in range(d):
+                out[i * d + j] = frame.scratch[j] * frame.matrix[j]
+
+
+cdef inline void map_covariances(
+    Coordinates frame, Py_ssize_t n, const double* covs, double* out
+) noexcept nogil:
+    cdef Py_ssize_t i, j, d = frame.d
+    cdef int order = <int>d
+    cdef char no = b"N", yes = b"T"
+    cdef double one = 1.0, zero = 0.0
+    for i in range(n):
+        if frame.full:  # column-major: whole (cov whole^T)
+            dgemm(&no, &no, &order, &order, &order, &one, frame.whole, &order,
+                  <double*>covs + i * d * d, &order, &zero, frame.scratch, &order)
+            dgemm(&no, &yes, &order, &order, &order, &one, frame.scratch, &order, frame.whole,
+                  &order, &zero, out + i * d * d, &order)
+        else:
+            for j in range(d):
+                out[i * d + j] = covs[i * d + j] * frame.whole[j] * frame.whole[j]
