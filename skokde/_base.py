@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, ClassVar
@@ -9,6 +10,8 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.base import BaseEstimator
 from threadpoolctl import ThreadpoolController
+
+from skokde._persistence import FORMAT, check_format, expect, packed
 
 # scikit-learn needs threadpoolctl itself.
 _blas = ThreadpoolController().select(user_api="blas")
@@ -27,13 +30,12 @@ def one_blas_thread() -> AbstractContextManager:
 
 @contextmanager
 def unchanged_on_error(estimator: BaseEstimator) -> Iterator[None]:
-    """Put the estimator's attributes back as they were if the block raises."""
+    """Put the estimator's attributes back as they were if the block raises or is interrupted."""
     before = dict(vars(estimator))
     try:
         yield
     except BaseException:
-        vars(estimator).clear()
-        vars(estimator).update(before)
+        estimator.__dict__ = before  # at once: there may be a second interrupt
         raise
 
 
@@ -96,10 +98,24 @@ class BaseOnlineKDE(BaseEstimator):
         for name in (*self._learned, "_snapshot"):
             vars(self).pop(name, None)
 
+    @abstractmethod
+    def _restore(self) -> None:
+        """Put the engine's tuples back in place of what was stored of them, and check all."""
+
     def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in super().__getstate__().items() if k != "_snapshot"}
+        state = super().__getstate__()
+        stored = {k: packed(v) if k in self._learned else v for k, v in state.items()}
+        stored.pop("_snapshot", None)
+        return stored | {"_format": FORMAT}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        if hasattr(self, self._learned[0]):
+        check_format(type(self).__name__, state)
+        super().__setstate__({k: v for k, v in state.items() if k != "_format"})
+        held = [name in vars(self) for name in self._learned]
+        if any(held):
+            expect(all(held), type(self).__name__)
+            try:
+                self._restore()
+            except (AttributeError, IndexError, TypeError) as error:
+                raise ValueError(f"The stored {type(self).__name__} is damaged.") from error
             self._snapshot = Snapshot()

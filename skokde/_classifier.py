@@ -25,6 +25,7 @@ from skokde._engine.learn import Settings, State
 from skokde._engine.pooling import Discriminant, relative
 from skokde._engine.predictive import PredictiveKDE
 from skokde._engine.prior import shared_covariance
+from skokde._persistence import check_calibration, expect, expect_array, unpacked
 from skokde._validation import (
     check_bandwidth,
     check_rows,
@@ -183,7 +184,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
             self._forget()
             self._set_classes(unique_labels(y), declared=True)
             self._learn(X, y, weights)
-        return self
+            return self
 
     def partial_fit(
         self,
@@ -245,7 +246,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
             elif not (self._classes_declared or known):
                 self._set_classes(unique_labels(self.classes_, y), declared=False)
             self._learn(X, y, weights)
-        return self
+            return self
 
     def predict_joint_log_proba(self, X: ArrayLike) -> np.ndarray:
         """Logarithm of prior times density, for each class.
@@ -353,6 +354,25 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
 
     def __sklearn_is_fitted__(self) -> bool:
         return any(e.__sklearn_is_fitted__() for e in getattr(self, "estimators_", []))
+
+    def _restore(self) -> None:
+        n_classes, d = len(self.classes_), self.n_features_in_
+        self._calibration = unpacked(Calibration, self._calibration)
+        check_calibration(self._calibration, n_classes, d)
+        expect(n_classes == len(np.unique(self.classes_)), "classes_", "different labels")
+        expect_array(self.class_count_, "class_count_", (n_classes,), least=0.0)
+        expect(
+            [type(e) for e in self.estimators_] == n_classes * [OnlineKDEDensity],
+            "estimators_",
+            "a density for each class",
+        )
+        expect(isinstance(self._classes_declared, bool), "_classes_declared", "a bool")
+        seen = self._seen()
+        expect(
+            {e.n_features_in_ for e in seen} <= {d} and len({e._structure for e in seen}) <= 1,
+            "estimators_",
+            f"of {d} features and one covariance_type",
+        )
 
     def _checked(self, X: ArrayLike) -> np.ndarray:
         check_is_fitted(self)

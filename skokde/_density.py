@@ -17,6 +17,7 @@ from skokde._engine.learn import Settings, State, learn
 from skokde._engine.mixture import Mixture, total_moments
 from skokde._engine.predictive import PredictiveKDE, settled
 from skokde._engine.scored import kde_of
+from skokde._persistence import check_state, expect_number, unpacked
 from skokde._validation import (
     check_bandwidth,
     check_rows,
@@ -175,7 +176,7 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
             weights = check_weights(sample_weight, len(X), some_positive=True)
             self._forget()
             self._learn(X, weights, check_settings(self, X.shape[1]))
-        return self
+            return self
 
     def partial_fit(
         self, X: ArrayLike, y: Any = None, sample_weight: ArrayLike | None = None
@@ -211,7 +212,7 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
             X = check_rows(self, X, reset=first)
             weights = check_weights(sample_weight, len(X))
             self._learn(X, weights, check_settings(self, X.shape[1]))
-        return self
+            return self
 
     def score_samples(self, X: ArrayLike) -> np.ndarray:
         """Log-densities of rows.
@@ -345,6 +346,11 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         # One by one, so that the sum does not depend on the blocks.
         self._n_samples_seen = float(np.cumsum(np.append(self._n_samples_seen, weights))[-1])
         self._snapshot = Snapshot(getattr(self, "_snapshot", None))
+
+    def _restore(self) -> None:
+        self._mixture = unpacked(Mixture, self._mixture)
+        check_state(self._state, self.n_features_in_)
+        expect_number(self._n_samples_seen, "n_samples_seen_")
 
     @property
     def _state(self) -> State:

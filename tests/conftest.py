@@ -15,7 +15,7 @@ settings.load_profile("skokde")
 collect_ignore = ["test_evaluation.py"] if sys.platform == "win32" else []
 
 # What scikit-learn keeps with an estimator besides its parameters.
-NOT_LEARNED = {"_sklearn_version", "_metadata_request"}
+NOT_LEARNED = {"_sklearn_version", "_metadata_request", "_format"}
 
 
 def _flat(value, path):
@@ -30,6 +30,12 @@ def _flat(value, path):
     if isinstance(value, np.ndarray):
         content = value.tolist() if value.dtype == object else value.tobytes()
         return {path: (value.dtype.str, value.shape, content)}
+    if isinstance(value, dict):
+        return {
+            key: leaf
+            for name in value
+            for key, leaf in _flat(value[name], f"{path}.{name}").items()
+        }
     if isinstance(value, (tuple, list)):
         return {
             key: leaf

@@ -1,0 +1,177 @@
+"""What is stored of a fitted estimator, and the check of what comes back.
+
+Stored are arrays, numbers and text in dicts and lists, nothing of the engine's own types: a file
+says for itself what it holds, and a reader like skops has to trust nothing but the estimators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+
+from skokde._calibration import Calibration, Window
+from skokde._engine.covariance import structure_of
+from skokde._engine.learn import State
+from skokde._engine.mixture import Mixture
+from skokde._engine.pooling import Pool
+from skokde._engine.predictive import no_evidence
+
+# To be raised when what is stored changes; older formats stay readable.
+FORMAT = 1
+
+# The fields of the engine's tuples that are such tuples, or lists of them.
+PARTS: dict[type, dict[str, type]] = {
+    State: {"mixture": Mixture},
+    Window: {"states": State},
+    Calibration: {"pool": Pool, "window": Window},
+}
+
+
+def packed(value: Any) -> Any:
+    """A tuple of the engine, or a list of them, as dicts; anything else as it is."""
+    if isinstance(value, list):
+        return [packed(item) for item in value]
+    if hasattr(value, "_asdict"):
+        return {name: packed(field) for name, field in value._asdict().items()}
+    return value
+
+
+def unpacked(kind: type, value: Any) -> Any:
+    """The tuple, or the list of them, that was packed; None stays None."""
+    if value is None:
+        return None
+    if isinstance(value, list):
+        return [unpacked(kind, item) for item in value]
+    expect(isinstance(value, Mapping) and set(value) == set(kind._fields), kind.__name__)
+    parts = PARTS.get(kind, {})
+    return kind(
+        **{
+            name: unpacked(parts[name], field) if name in parts else field
+            for name, field in value.items()
+        }
+    )
+
+
+def expect(condition: Any, name: str, what: str = "") -> None:
+    """Raise unless the part of that name is what it has to be."""
+    if not condition:
+        raise ValueError(f"The stored {name} is damaged{what and f': it must be {what}'}.")
+
+
+def expect_array(array: Any, name: str, shape: tuple[int, ...], *, least: float = -np.inf) -> None:
+    """Expect a finite float64 array of a shape, as the compiled functions take it."""
+    expect(
+        isinstance(array, np.ndarray)
+        and array.dtype == np.float64
+        and array.shape == shape
+        and array.flags.c_contiguous
+        and np.isfinite(array).all()
+        and (array >= least).all(),
+        name,
+        f"a finite float64 array of shape {shape}"
+        + (f", from {least:g} on" if least > -np.inf else ""),
+    )
+
+
+def expect_number(value: Any, name: str) -> None:
+    """Expect a finite number that is not negative."""
+    expect(isinstance(value, Real) and 0.0 <= value < np.inf, name, "a finite number from 0 on")
+
+
+def expect_whole(value: Any, name: str, least: int, most: int | None = None) -> None:
+    """Expect an integer in a range."""
+    expect(
+        isinstance(value, Integral)
+        and not isinstance(value, bool)
+        and least <= value
+        and (most is None or value <= most),
+        name,
+        f"an integer from {least}" + (" on" if most is None else f" to {most}"),
+    )
+
+
+def check_state(state: State, d: int) -> None:
+    """Raise unless this can be the state of an online model of d features."""
+    mixture = state.mixture
+    expect(isinstance(mixture, Mixture), "mixture")
+    expect(
+        all(isinstance(a, np.ndarray) for a in mixture)
+        and mixture.counts.ndim == 1
+        and mixture.covariances.ndim in (2, 3),
+        "mixture",
+        "of arrays",
+    )
+    k, m, shape = len(mixture.counts), len(mixture.covariances), mixture.covariances.shape[1:]
+    expect(m <= k and shape == structure_of(mixture.covariances).shape(d), "covariances")
+    expect_array(mixture.counts, "counts", (k,), least=0.0)
+    expect(not k or mixture.counts.sum() > 0.0, "counts", "positive")
+    expect_array(mixture.means, "means", (k, d))
+    expect_array(mixture.covariances, "covariances", (m, *shape))
+    expect_array(mixture.detail_weights, "detail_weights", (m, 2), least=0.0)
+    expect_array(mixture.detail_means, "detail_means", (m, 2, d))
+    expect_array(mixture.detail_covariances, "detail_covariances", (m, 2, *shape))
+    for covariances in (mixture.covariances, mixture.detail_covariances):
+        variances = structure_of(mixture.covariances).variances(covariances)
+        expect((variances >= 0.0).all(), "covariances", "of variances that are not negative")
+    expect_whole(state.limit, "limit", 1)
+    expect_whole(state.n_foretold, "n_foretold", 0, k)
+    expect_array(state.evidence, "evidence", no_evidence().shape, least=0.0)
+    expect(state.evidence.sum() > 0.0, "evidence", "positive")
+
+
+def check_calibration(calibration: Calibration, n_classes: int, d: int) -> None:
+    """Raise unless this can be the calibration of so many classes and features."""
+    expect(isinstance(calibration, Calibration), "calibration")
+    pool, window = calibration.pool, calibration.window
+    expect(isinstance(pool, Pool), "pool")
+    expect_array(pool.weights, "pool's weights", (2 + n_classes,))
+    expect_array(pool.precision, "pool's precision", (2 + n_classes, 2 + n_classes))
+    expect_number(pool.count, "pool's count")
+    expect_whole(calibration.position, "position", 0)
+    expect_whole(calibration.due, "due", 0)
+    if calibration.covariance is not None:
+        shape = np.shape(calibration.covariance)
+        expect(shape in ((d,), (d, d)), "covariance", f"of {d} features")
+        expect_array(calibration.covariance, "covariance", shape)
+    if calibration.last is not None:
+        expect(len(calibration.last) == 2, "last row")
+        expect_array(calibration.last[0], "last row", (d,))
+        expect_whole(calibration.last[1], "class of the last row", 0, n_classes - 1)
+    if window is not None:
+        expect(calibration.covariance is not None, "covariance", "there with a window")
+        n = len(window.rows)
+        expect_whole(window.start, "start of the window", 0)
+        expect_array(window.rows, "rows of the window", (n, d))
+        expect_array(window.counts, "counts of the window", (n,), least=0.0)
+        expect_array(window.class_count, "class counts of the window", (n_classes,), least=0.0)
+        expect_codes(window.codes, "classes of the window", n, n_classes)
+        expect(len(window.states) == n_classes, "states of the window", "one for each class")
+        for state in window.states:
+            if state is not None:
+                check_state(state, d)
+
+
+def expect_codes(codes: Any, name: str, n: int, n_classes: int) -> None:
+    """Expect n numbers of classes."""
+    expect(
+        isinstance(codes, np.ndarray)
+        and codes.dtype == np.intp
+        and codes.shape == (n,)
+        and ((codes >= 0) & (codes < n_classes)).all(),
+        name,
+        f"{n} numbers of classes below {n_classes}",
+    )
+
+
+def check_format(name: str, stored: Any) -> None:
+    """Raise unless an estimator's stored state is of a format that this version reads."""
+    number = stored.get("_format") if isinstance(stored, Mapping) else None
+    if isinstance(number, int) and number > FORMAT:
+        raise ValueError(
+            f"This {name} was stored by a newer skokde, in format {number}; the installed version "
+            f"reads formats up to {FORMAT}. Update skokde."
+        )
+    expect(number in range(1, FORMAT + 1), name)

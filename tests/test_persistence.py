@@ -1,0 +1,200 @@
+"""What is stored comes back as it was, and what was damaged is told from what was not."""
+
+import copy
+import io
+import pickle
+from pathlib import Path
+
+import joblib
+import numpy as np
+import pytest
+
+from skokde import OnlineKDEClassifier, OnlineKDEDensity
+from skokde._persistence import FORMAT
+
+both_estimators = pytest.mark.parametrize(
+    "Estimator", [OnlineKDEDensity, OnlineKDEClassifier], ids=["density", "classifier"]
+)
+both_structures = pytest.mark.parametrize("covariance_type", ["full", "diag"])
+STORED = Path(__file__).parent / "stored"
+
+
+def stream(n=130, d=3):
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 3, size=n)
+    return rng.normal(size=(n, d)) + y[:, None], np.array(["a", "b", "c"])[y]
+
+
+def with_pickle(estimator):
+    return pickle.loads(pickle.dumps(estimator))
+
+
+def with_joblib(estimator):
+    file = io.BytesIO()
+    joblib.dump(estimator, file, compress=3)
+    file.seek(0)
+    return joblib.load(file)
+
+
+def with_skops(estimator):
+    skops_io = pytest.importorskip("skops.io")
+    # Nothing but the estimators has to be trusted, which run no code that a file brings.
+    trusted = ["skokde._density.OnlineKDEDensity", "skokde._classifier.OnlineKDEClassifier"]
+    data = skops_io.dumps(estimator)
+    assert set(skops_io.get_untrusted_types(data=data)) <= set(trusted)
+    return skops_io.loads(data, trusted=trusted)
+
+
+@pytest.mark.parametrize("store", [with_pickle, with_joblib, with_skops, copy.deepcopy, copy.copy])
+@pytest.mark.parametrize("n", [1, 20, 70, 130], ids=lambda n: f"{n} rows")
+@both_structures
+@both_estimators
+def test_round_trip(assert_same_model, Estimator, covariance_type, n, store):
+    X, y = stream()
+    original = Estimator(covariance_type=covariance_type).partial_fit(X[:n], y[:n])
+    back = store(original)
+    assert back.get_params() == original.get_params()
+    assert_same_model(back, original)
+    np.testing.assert_array_equal(back.score_samples(X), original.score_samples(X))
+    if n < len(X):
+        for estimator in (back, original):
+            estimator.partial_fit(X[n:], y[n:])
+        assert_same_model(back, original)
+
+
+@pytest.mark.parametrize("store", [with_pickle, with_joblib, with_skops])
+@pytest.mark.parametrize("bandwidth", ["okde", 0.5, [1.0, 2.0, 3.0], np.eye(3)], ids=str)
+@both_estimators
+def test_parameters_come_back(Estimator, bandwidth, store):
+    X, y = stream()
+    original = Estimator(bandwidth=bandwidth, forgetting_factor=0.99, max_components=40)
+    for estimator in (original, original.fit(X, y)):
+        back = store(estimator).get_params()
+        expected = estimator.get_params()
+        np.testing.assert_array_equal(back.pop("bandwidth"), expected.pop("bandwidth"))
+        assert back == expected
+
+
+# ---------------------------------------------------------------------------------- formats
+
+
+@pytest.mark.parametrize("path", sorted(STORED.glob("*.pkl")), ids=lambda path: path.stem)
+def test_stored_files_of_each_format(path):
+    with path.open("rb") as file:
+        stored = pickle.load(file)
+    estimator = stored["estimator"]
+    np.testing.assert_allclose(estimator.score_samples(stored["X"]), stored["scores"], rtol=1e-9)
+    estimator.partial_fit(*stream())
+    assert np.isfinite(estimator.score_samples(stored["X"])).all()
+
+
+def test_each_format_is_among_the_stored_files():
+    names = {
+        f"format-{n}-{kind}.pkl" for n in range(1, FORMAT + 1) for kind in ("density", "classifier")
+    }
+    assert names <= {path.name for path in STORED.iterdir()}
+
+
+def stored_state(Estimator, n=130):
+    X, y = stream()
+    return copy.deepcopy(Estimator().fit(X[:n], y[:n]).__getstate__())
+
+
+@both_estimators
+def test_a_newer_format_is_refused(Estimator):
+    state = stored_state(Estimator)
+    with pytest.raises(ValueError, match=rf"newer skokde, in format {FORMAT + 1}.* Update skokde"):
+        Estimator().__setstate__(state | {"_format": FORMAT + 1})
+
+
+@pytest.mark.parametrize("number", [None, 0, -1, "1", 1.5])
+@both_estimators
+def test_no_format_at_all_is_refused(Estimator, number):
+    state = stored_state(Estimator)
+    with pytest.raises(ValueError, match=f"stored {Estimator.__name__} is damaged"):
+        Estimator().__setstate__(state | {"_format": number})
+
+
+# ----------------------------------------------------------------------------------- damage
+
+
+def leaves(value, path=()):
+    """Paths to whatever is stored, containers included."""
+    if path:
+        yield path
+    items = value.items() if isinstance(value, dict) else ()
+    if isinstance(value, list):
+        items = enumerate(value)
+    for key, item in items:
+        yield from leaves(item, (*path, key))
+
+
+def put(state, path, change):
+    """A copy of what is stored with one thing changed, or None where nothing can be."""
+    state = copy.deepcopy(state)
+    place = state
+    for key in path[:-1]:
+        place = place[key]
+    try:
+        new = change(place[path[-1]])
+    except (AttributeError, LookupError, TypeError, ValueError):
+        return None
+    place[path[-1]] = new
+    return state
+
+
+def with_first(value):
+    def change(array):
+        array = array.astype(np.float64, casting="safe")  # a copy
+        array.flat[0] = value
+        return array
+
+    return change
+
+
+DAMAGE = {
+    "gone": lambda value: None,
+    "text": lambda value: "text",
+    "a list": lambda value: [1.0],
+    "a number": lambda value: 7.5,
+    "minus one": lambda value: -1,
+    "huge": lambda value: 2**40,
+    "shorter": lambda array: array[:-1],
+    "longer": lambda array: np.concatenate([array, array]),
+    "a feature less": lambda array: np.ascontiguousarray(array[..., :-1]),
+    "a dimension more": lambda array: array[None].copy(),
+    "float32": lambda array: array.astype(np.float32),
+    "objects": lambda array: array.astype(object),
+    "strided": lambda array: np.repeat(array, 2, axis=-1)[..., ::2],
+    "NaN": with_first(np.nan),
+    "infinity": with_first(np.inf),
+    "negative": with_first(-1e9),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+@both_estimators
+def test_damage_is_found_or_does_no_harm(Estimator, damage):
+    X, y = stream()
+    parameters = Estimator().get_params()
+    states = stored_state(Estimator), stored_state(Estimator, 65)  # in a window, too
+    n_found = n_harmless = 0
+    for state in states:
+        for path in leaves(state):
+            if path[0] in parameters or path[0].startswith("_sklearn"):
+                continue
+            damaged = put(state, path, DAMAGE[damage])
+            if damaged is None:
+                continue
+            estimator = Estimator()
+            try:
+                estimator.__setstate__(damaged)
+            except ValueError:
+                n_found += 1
+                continue
+            n_harmless += 1
+            # What is not found goes on with another model, perhaps, but soundly.
+            assert np.isfinite(estimator.score_samples(X)).all(), path
+            estimator.partial_fit(X, y)
+            assert np.isfinite(estimator.score_samples(X)).all(), path
+    assert n_found > n_harmless, (n_found, n_harmless)
