@@ -4,7 +4,8 @@ from importlib.metadata import version
 
 from skokde._classifier import OnlineKDEClassifier
 from skokde._density import OnlineKDEDensity
+from skokde._validation import DegenerateDataWarning
 
 __version__ = version("skokde")
 
-__all__ = ["OnlineKDEClassifier", "OnlineKDEDensity", "__version__"]
+__all__ = ["DegenerateDataWarning", "OnlineKDEClassifier", "OnlineKDEDensity", "__version__"]

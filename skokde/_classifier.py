@@ -25,6 +25,7 @@ from skokde._engine.learn import Settings, State
 from skokde._engine.pooling import Discriminant, relative
 from skokde._engine.predictive import PredictiveKDE
 from skokde._engine.prior import shared_covariance
+from skokde._engine.whitening import corrected_features
 from skokde._persistence import check_calibration, expect, expect_array, unpacked
 from skokde._validation import (
     check_bandwidth,
@@ -82,6 +83,11 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         What the densities are weighted with, of sum one.
     estimators_ : list of OnlineKDEDensity
         One for each class, in the order of ``classes_``; not fitted while its class has no sample.
+    corrected_features_ : ndarray of shape (n_features,)
+        True for features that spread within no class, nor between them, alone or, with full
+        covariances, along with others: the kernels' spread is then put in, see
+        :class:`OnlineKDEDensity`. It is the same for all classes, so that their probabilities
+        hardly depend on it, and there is no warning.
     n_features_in_ : int
         Number of features seen.
     feature_names_in_ : ndarray of shape (n_features,)
@@ -351,6 +357,22 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         if not prior.any():  # all the weight is on classes without a sample
             prior = seen
         return prior / prior.sum()
+
+    @property
+    def corrected_features_(self) -> np.ndarray:
+        """Features of which the kernels' spread is not the data's."""
+        seen = self._seen() if hasattr(self, "estimators_") else []
+        if not seen:
+            name = type(self).__name__
+            raise AttributeError(
+                f"{name!r} object has no attribute 'corrected_features_' before it is fitted"
+            )
+        structure, d = seen[0]._structure, self.n_features_in_
+        if isinstance(check_bandwidth(self.bandwidth, structure, d), np.ndarray):
+            return np.zeros(d, dtype=bool)
+        counts, means, _ = zip(*(e._moments() for e in seen), strict=True)
+        center = np.average(means, axis=0, weights=counts)
+        return corrected_features(center, self._shared_covariance(), structure)
 
     def __sklearn_is_fitted__(self) -> bool:
         return any(e.__sklearn_is_fitted__() for e in getattr(self, "estimators_", []))

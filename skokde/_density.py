@@ -13,10 +13,11 @@ from skokde._base import BaseOnlineKDE, Snapshot, one_blas_thread, unchanged_on_
 from skokde._engine.bandwidth import Kernel, is_predictive, kernel_coordinates
 from skokde._engine.covariance import Structure, structure_of
 from skokde._engine.kde import KDE
-from skokde._engine.learn import Settings, State, learn
+from skokde._engine.learn import INITIAL_LIMIT, Settings, State, learn
 from skokde._engine.mixture import Mixture, total_moments
 from skokde._engine.predictive import PredictiveKDE, settled
 from skokde._engine.scored import kde_of
+from skokde._engine.whitening import corrected_features
 from skokde._persistence import check_state, expect_number, unpacked
 from skokde._validation import (
     check_bandwidth,
@@ -24,6 +25,7 @@ from skokde._validation import (
     check_settings,
     check_values,
     check_weights,
+    warn_of_corrections,
 )
 
 
@@ -86,6 +88,10 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         All that is held, samples not yet compressed included.
     bandwidth_ : ndarray of shape (n_features, n_features) or (n_features,)
         The covariance H of the kernel, in data units; with "predictive", the average one.
+    corrected_features_ : ndarray of shape (n_features,)
+        True for features of which the kernel's spread is put in, since the data have none: constant
+        ones, and those that are linear functions of each other (or seem so, as with fewer samples
+        than features), as described in the notes. All False if the bandwidth is an array.
     n_samples_seen_ : float
         Sum of the weights of all rows seen, without forgetting.
     n_features_in_ : int
@@ -106,7 +112,11 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
     alone, so that the fitted model is the same, bit for bit, however the stream is cut into calls.
 
     The model's weighted mean and covariance are those of the stream. A feature that is constant
-    has no spread of its own; a tenth of the constant's size stands for it, or 0.1 if it is zero.
+    has no spread of its own; a tenth of the constant's size stands for it, or 0.1 if it is zero. In
+    a direction in which the data do not spread (an eigenvalue of their correlation matrix below
+    1e-9 of the largest) 1 % of the average eigenvalue stands for theirs (Section 3.1 of [1]_). If
+    there are such features when the 30th sample has been learned, a `DegenerateDataWarning` names
+    them.
 
     References
     ----------
@@ -170,12 +180,17 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
             parameter out of its range. The estimator is then as it was.
         TypeError
             For a parameter of the wrong type.
+
+        Warns
+        -----
+        DegenerateDataWarning
+            If there are ``corrected_features_`` after 30 samples or more.
         """
         with unchanged_on_error(self), one_blas_thread():
             X = check_rows(self, X, reset=True)
             weights = check_weights(sample_weight, len(X), some_positive=True)
             self._forget()
-            self._learn(X, weights, check_settings(self, X.shape[1]))
+            self._learn_and_warn(X, weights)
             return self
 
     def partial_fit(
@@ -206,12 +221,17 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
             ``covariance_type`` has been changed since the model was fitted.
         TypeError
             For a parameter of the wrong type.
+
+        Warns
+        -----
+        DegenerateDataWarning
+            As in :meth:`fit`, in the call that brings the 30th sample.
         """
         with unchanged_on_error(self), one_blas_thread():
             first = not hasattr(self, "n_features_in_")
             X = check_rows(self, X, reset=first)
             weights = check_weights(sample_weight, len(X))
-            self._learn(X, weights, check_settings(self, X.shape[1]))
+            self._learn_and_warn(X, weights)
             return self
 
     def score_samples(self, X: ArrayLike) -> np.ndarray:
@@ -317,6 +337,15 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         return self._kernel(bandwidth).frame.identity_back()
 
     @property
+    def corrected_features_(self) -> np.ndarray:
+        """Features of which the kernel's spread is not the data's."""
+        self._fitted("corrected_features_")
+        if isinstance(self._checked_bandwidth(), np.ndarray):
+            return np.zeros(self._mixture.n_features, dtype=bool)
+        _, mean, covariance = self._moments()
+        return corrected_features(mean, covariance, self._structure)
+
+    @property
     def n_samples_seen_(self) -> float:
         """Sum of the weights of all rows seen."""
         self._fitted("n_samples_seen_")
@@ -331,6 +360,15 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_mixture") and self._mixture.n_components > 0
+
+    def _learn_and_warn(self, X: np.ndarray, weights: np.ndarray) -> None:
+        seen_before = getattr(self, "_n_samples_seen", 0.0)
+        self._learn(X, weights, check_settings(self, X.shape[1]))
+        # Once, and not while every stream is degenerate.
+        if seen_before < INITIAL_LIMIT <= self._n_samples_seen:
+            corrected = self.corrected_features_
+            if corrected.any():
+                warn_of_corrections(self, corrected)
 
     def _learn(self, X: np.ndarray, weights: np.ndarray, settings: Settings) -> None:
         """Learn from validated rows; what is fitted is replaced, not written to."""

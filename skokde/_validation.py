@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from numbers import Integral, Real
 from typing import Any
 
@@ -22,6 +23,23 @@ LARGEST_SCALE = 1e100
 
 # Weights below the smallest normal double are taken for zero.
 TINY = np.finfo(float).tiny
+
+
+class DegenerateDataWarning(UserWarning):
+    """Where the data have no spread one was put in, on which log-densities then depend."""
+
+
+def warn_of_corrections(estimator: Any, corrected: np.ndarray) -> None:
+    """Warn of features whose spread is not the data's."""
+    names = getattr(estimator, "feature_names_in_", np.arange(len(corrected)))[corrected]
+    shown = ", ".join(map(str, names[:10])) + (", ..." if len(names) > 10 else "")
+    warnings.warn(
+        f"{type(estimator).__name__}: features that are constant or linear functions of others: "
+        f"{shown}. The spread that they lack has been put in, and log-densities depend on it: "
+        "leave them out, or give the bandwidth as an array. See corrected_features_.",
+        DegenerateDataWarning,
+        stacklevel=4,
+    )
 
 
 def check_settings(estimator: Any, n_features: int) -> Settings:

@@ -319,6 +319,7 @@ def substitute(constant):
 CONSTANTS = [0.0, 0.1, -7.3, 1e-12, 1e12]
 
 
+@pytest.mark.filterwarnings("ignore::skokde.DegenerateDataWarning")
 @pytest.mark.parametrize("constant", CONSTANTS)
 @pytest.mark.parametrize("times", [1, 2, 50])
 @both_structures
@@ -353,6 +354,7 @@ def test_few_samples_are_enough(covariance_type, rows, bandwidth):
     assert np.isfinite(density.score(correlated(50, seed=1)))
 
 
+@pytest.mark.filterwarnings("ignore::skokde.DegenerateDataWarning")
 @pytest.mark.parametrize("forgetting_factor", [1.0, 0.95])
 @pytest.mark.parametrize("n", [20, 600], ids=["before compression", "after"])
 @pytest.mark.parametrize("constant", CONSTANTS)
@@ -388,6 +390,7 @@ def test_constant_feature_that_varies_later(covariance_type):
     np.testing.assert_allclose(density.bandwidth_, expected, rtol=1e-8)
 
 
+@pytest.mark.filterwarnings("ignore::skokde.DegenerateDataWarning")
 @pytest.mark.parametrize("seed", [0, 3, 4, 5])
 @pytest.mark.parametrize("constant", [0.1, 5.0])
 @both_structures
@@ -404,6 +407,7 @@ def test_feature_that_sticks_and_has_forgotten_all_else(covariance_type, constan
     assert density.score_samples([[1.01 * constant]])[0] > -100.0
 
 
+@pytest.mark.filterwarnings("ignore::skokde.DegenerateDataWarning")
 @both_structures
 def test_linearly_dependent_features(covariance_type):
     x = np.random.default_rng(0).normal(size=(300, 1))
@@ -510,6 +514,7 @@ def test_forgetting_loses_an_old_mode():
     assert density.bandwidth_[0, 0] < 1.0
 
 
+@pytest.mark.filterwarnings("ignore::skokde.DegenerateDataWarning")
 @pytest.mark.parametrize("bandwidth", ["predictive", "plugin"])
 @pytest.mark.parametrize("factor", [0.9, 0.1, 1e-20, 1e-300, 5e-324])
 @both_structures

@@ -18,6 +18,7 @@ from skokde._engine.pooling import (
     Discriminant,
     Pool,
     learn_pool,
+    newton_step,
     relative,
 )
 
@@ -122,6 +123,22 @@ def test_no_gradient_is_left(sure):
     gradient = approx_fprime(learned.weights, plain_loss, 1e-6, pool, *batch)
     np.testing.assert_allclose(gradient, 0.0, atol=2e-2)
     np.testing.assert_allclose(learned.weights, minimum(pool, *batch), atol=1e-4)
+
+
+@pytest.mark.parametrize("gap", [30.0, 1e3, 1e30])
+def test_classes_that_are_told_apart_for_certain_take_no_longer(monkeypatch, gap):
+    # The loss is zero but for rounding.
+    log_prior, _, linear, codes, counts = predictions(50, n_classes=2)
+    log_density = gap * np.eye(2)[codes]
+    steps = []
+
+    def counted(*arguments):
+        steps.append(arguments)
+        return newton_step(*arguments)
+
+    monkeypatch.setattr(pooling, "newton_step", counted)
+    learn_pool(Pool.bayes(2), log_prior, log_density, 0.0 * linear, codes, counts, MANY)
+    assert len(steps) <= 6
 
 
 def test_steps_that_overshoot_are_halved(monkeypatch):

@@ -509,6 +509,7 @@ SMALL = {
 }
 
 
+@pytest.mark.filterwarnings("ignore::skokde.DegenerateDataWarning")
 @pytest.mark.parametrize("case", SMALL)
 @both_structures
 def test_little_data(covariance_type, case):

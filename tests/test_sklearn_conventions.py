@@ -430,7 +430,8 @@ def test_repr_shows_changed_parameters_only():
 
 
 def test_public_names():
-    assert sorted(skokde.__all__) == ["OnlineKDEClassifier", "OnlineKDEDensity", "__version__"]
+    estimators = ["OnlineKDEClassifier", "OnlineKDEDensity"]
+    assert sorted(skokde.__all__) == ["DegenerateDataWarning", *estimators, "__version__"]
     assert re.fullmatch(r"\d+\.\d+\.\d+.*", skokde.__version__)
 
 

@@ -124,6 +124,7 @@ def some_weight(stream):
 # ------------------------------------------------------------------- any cutting, the same model
 
 
+@pytest.mark.filterwarnings("ignore::skokde.DegenerateDataWarning")
 @settings(max_examples=6)
 @given(stream=streams())
 @pytest.mark.parametrize("bandwidth", BANDWIDTHS)

@@ -223,6 +223,7 @@ DEGENERATE = {
 }
 
 
+@pytest.mark.filterwarnings("ignore::skokde.DegenerateDataWarning")
 @pytest.mark.parametrize("bandwidth", ["predictive", "plugin", "okde", 2.0])
 @pytest.mark.parametrize("threshold", [0.02, 0.3])
 @both_structures
@@ -295,12 +296,14 @@ parameter_values = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.filterwarnings("ignore::skokde.DegenerateDataWarning")
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(X=degenerate_streams(), parameters=parameter_values)
 def test_no_stream_breaks_the_density(X, parameters):
     check_density(OnlineKDEDensity(**parameters).fit(X), X, rows_beyond(X))
 
 
+@pytest.mark.filterwarnings("ignore::skokde.DegenerateDataWarning")
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(X=degenerate_streams(), parameters=parameter_values, f=st.sampled_from([0.99, 0.5, 1e-3]))
 def test_no_stream_breaks_a_forgetful_density(X, parameters, f):

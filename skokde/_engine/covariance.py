@@ -16,6 +16,9 @@ from skokde._engine._whitening import roots
 EIGENVALUE_FLOOR = 1e-9
 EIGENVALUE_SHARE = 0.01
 
+# Of a unit eigenvector: what is less is rounding.
+SMALLEST_PART = 1e-3
+
 
 class FullCovariance:
     """Full covariances, (d, d) each."""
@@ -60,6 +63,12 @@ class FullCovariance:
         """
         return roots(correlation, EIGENVALUE_FLOOR, EIGENVALUE_SHARE)
 
+    def lies_flat(self, correlation: np.ndarray) -> np.ndarray:
+        """Features (d,) with a part in the eigenvectors whose eigenvalues `roots` replaces."""
+        eigenvalues, eigenvectors = np.linalg.eigh(correlation)
+        replaced = eigenvectors[:, eigenvalues < EIGENVALUE_FLOOR * eigenvalues[-1]]
+        return (np.abs(replaced) > SMALLEST_PART).any(axis=1)
+
     def to_matrix(self, variances: np.ndarray) -> np.ndarray:
         """The covariance with these variances and no correlation."""
         return np.diag(variances)
@@ -97,6 +106,9 @@ class DiagonalCovariance:
         # Standardised variances are one, all of them.
         ones = np.ones_like(correlation)
         return ones, ones, 0.0
+
+    def lies_flat(self, correlation: np.ndarray) -> np.ndarray:
+        return np.zeros(len(correlation), dtype=bool)
 
     def to_matrix(self, variances: np.ndarray) -> np.ndarray:
         return variances

@@ -27,8 +27,7 @@ FARTHEST_CLASS = 100.0
 MEMORY = 0.25
 # Before any prediction the weights are those of Bayes' rule, give or take 0.3.
 PRIOR_PRECISION = 10.0
-# Newton's method ends with a step that gains no more than this share of the loss: the next one
-# would gain the square of it.
+# Newton's method ends with a step whose square, in standard deviations of the weights, is no more.
 NEGLIGIBLE = 1e-10
 MOST_STEPS = 50
 
@@ -176,27 +175,30 @@ def learn_pool(
         gradient[:2] += (surprise * features).sum(axis=(1, 2))
         gradient[2:] += surprise.sum(axis=0)
         step = newton_step(weights, gradient, curvature)
+        if not -gradient @ step > NEGLIGIBLE:
+            weights = bounded(weights + step)
+            break
         before = loss(weights, log_p)
-        gain = -gradient @ step
         for size in 0.5 ** np.arange(MOST_STEPS):
-            tried = weights + size * step
-            tried[:2] = np.maximum(tried[:2], 0.0)
-            if gain <= NEGLIGIBLE * before:
-                break
+            tried = bounded(weights + size * step)
             log_p = log_probabilities(tried)
             if loss(tried, log_p) < before:
                 break
-        weights = tried
-        if gain <= NEGLIGIBLE * before:
+        else:  # rounding is all that still moves the loss
             break
+        weights = tried
     return Pool(weights, curvature, float(share * total))
 
 
-def newton_step(weights: np.ndarray, gradient: np.ndarray, curvature: np.ndarray) -> np.ndarray:
-    """Newton's step to the least loss with t, s >= 0, projected (Bertsekas 1982).
+def bounded(weights: np.ndarray) -> np.ndarray:
+    """With t, s >= 0: a class must not become less probable where its density is higher."""
+    return np.append(np.maximum(weights[:2], 0.0), weights[2:])
 
-    A class must not become less probable where its density is higher: a weight that is zero and
-    would fall stays.
+
+def newton_step(weights: np.ndarray, gradient: np.ndarray, curvature: np.ndarray) -> np.ndarray:
+    """Newton's step to the least loss within the bounds (Bertsekas 1982).
+
+    A weight that is zero and would fall stays.
     """
     free = np.ones(len(weights), dtype=bool)
     free[:2] = (weights[:2] > 0.0) | (gradient[:2] < 0.0)

@@ -114,6 +114,19 @@ def frame_of(
     return frame, correlation.reshape(shape)
 
 
+def corrected_features(
+    center: np.ndarray, covariance: np.ndarray, structure: Structure
+) -> np.ndarray:
+    """Features (d,) whose spread, alone or along with others', is put in and not the data's.
+
+    They are constant, or have a part in a direction in which the data do not spread.
+    """
+    flat = flatten(covariance[None])
+    _, correlation, filled = standardize(center, flat, SMALLEST_VARIANCE)
+    constant = structure.variances(correlation.reshape(covariance.shape)) == 0.0
+    return constant | structure.lies_flat(filled.reshape(covariance.shape))
+
+
 def whiten(mixture: Mixture, structure: Structure, prior: np.ndarray | None = None) -> Whitening:
     """Whitening of a mixture that is not empty.
 
