@@ -12,7 +12,7 @@ settings.register_profile("skokde", deadline=None, derandomize=True, max_example
 settings.load_profile("skokde")
 
 # The benchmark limits its processes by means that Windows does not have.
-collect_ignore = ["test_evaluation.py"] if sys.platform == "win32" else []
+collect_ignore = ["test_evaluation.py", "test_soak.py"] if sys.platform == "win32" else []
 
 # What scikit-learn keeps with an estimator besides its parameters.
 NOT_LEARNED = {"_sklearn_version", "_metadata_request", "_format"}
