@@ -1,10 +1,22 @@
-"""Compile the extension modules; all else about the build is in pyproject.toml."""
+"""Compile the extension modules; all else about the build is in pyproject.toml.
 
+The environment variable SKOKDE_BUILD asks for slow builds that find mistakes, see CONTRIBUTING.md:
+"checked" looks after each index of a memoryview, "sanitized" after each access to memory.
+"""
+
+import os
 import sys
 from pathlib import Path
 
 from Cython.Build import cythonize
 from setuptools import Extension, setup
+
+build = os.environ.get("SKOKDE_BUILD", "")
+if build not in ("", "checked", "sanitized"):
+    raise SystemExit(f"SKOKDE_BUILD must be 'checked', 'sanitized' or empty, got {build!r}.")
+checked = build == "checked"
+sanitize = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-g", "-O1"]
+sanitize = sanitize if build == "sanitized" else []
 
 # No NumPy headers among the include folders: the kernels take typed memoryviews.
 extensions = [
@@ -13,7 +25,10 @@ extensions = [
         [source.as_posix()],
         define_macros=[("NPY_NO_DEPRECATED_API", "NPY_1_7_API_VERSION")],
         # Without errno a square root is one instruction.
-        extra_compile_args=["/O2"] if sys.platform == "win32" else ["-O3", "-fno-math-errno"],
+        extra_compile_args=["/O2"]
+        if sys.platform == "win32"
+        else ["-O3", "-fno-math-errno", *sanitize],
+        extra_link_args=sanitize,
     )
     for source in sorted(Path("skokde/_engine").glob("*.pyx"))
 ]
@@ -21,13 +36,13 @@ extensions = [
 setup(
     ext_modules=cythonize(
         extensions,
-        build_dir="build/cython",  # keeps the generated C out of the package folder
+        build_dir=f"build/cython{build}",  # keeps the generated C out of the package folder
         compiler_directives={
             "language_level": 3,
-            "boundscheck": False,
+            "boundscheck": checked,
             "wraparound": False,
             "cdivision": True,
-            "initializedcheck": False,
+            "initializedcheck": checked,
         },
     )
 )
