@@ -493,6 +493,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
             vars(new).update(held | parameters)
             if changed:
                 vars(new).update(state)
+            if changed or new.__sklearn_is_fitted__():  # what was set may concern what is held
                 new._learn(X[rows], weights[rows], settings)
             return new
 

@@ -91,9 +91,9 @@ class KDE(NamedTuple):
         decomposed = decompose(components.means, components.covariances, widths, shrinks)
         return cls(frame, components, widths, shrinks, decomposed)
 
-    def with_diracs(self, counts: np.ndarray, means: np.ndarray) -> KDE:
-        """With more Diracs, at those means in data units; the counts are all components'."""
-        means = np.concatenate([self.components.means, self.frame.points(means)])
+    def with_diracs(self, counts: np.ndarray, points: np.ndarray) -> KDE:
+        """With more Diracs, at those points of the frame; the counts are all components'."""
+        means = np.concatenate([self.components.means, points])
         components = Components(counts / counts.sum(), means, self.components.covariances)
         return self._replace(components=components)
 

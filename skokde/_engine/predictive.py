@@ -38,6 +38,8 @@ N_FOLDS = 4
 EM_STEPS = 10
 # The kernels follow the samples when there are more of them by this share.
 PACE = 0.05
+# In standard deviations; but for samples that are farther out than this.
+FAR = 10.0
 
 
 class PredictiveKDE(NamedTuple):
@@ -240,5 +242,8 @@ def predictive_kde(
         evidence = foretell(mixture, 0, evidence, structure, prior)
     if known is None:
         known = PredictiveKDE.of(settled(mixture, n_foretold), evidence, structure, prior)
-    later = mixture.means[len(known.kde.components.weights) :]
+    later = known.kde.frame.points(mixture.means[len(known.kde.components.weights) :])
+    if np.abs(later).max(initial=0.0) > FAR * known.spreads[0]:
+        # It would be shrunk by more than the kernel is wide: after all it changes a lot.
+        return PredictiveKDE.of(mixture, evidence, structure, prior)
     return known._replace(kde=known.kde.with_diracs(mixture.counts, later), evidence=evidence)
