@@ -21,8 +21,9 @@ from skokde._engine.kde import KDE
 from skokde._engine.mixture import Mixture
 from skokde._engine.whitening import whiten
 
-# The widths b, in units of the normal-reference scale, and the spreads of single Gaussians about
-# the mean, in units of the model's: the first is the limit for wide b, the others are for outliers.
+# The widths b, the narrowest first, in units of the normal-reference scale, and the spreads of
+# single Gaussians about the mean, in units of the model's: the first is the limit for wide b, the
+# others are for outliers.
 KERNEL_SCALES = (0.25, 0.5, 1.0, 2.0)
 GAUSSIAN_SCALES = (1.0, 4.0, 16.0)
 
@@ -38,7 +39,7 @@ N_FOLDS = 4
 EM_STEPS = 10
 # The kernels follow the samples when there are more of them by this share.
 PACE = 0.05
-# In standard deviations; but for samples that are farther out than this.
+# In standard deviations of what they take their shape from.
 FAR = 10.0
 
 
@@ -243,7 +244,7 @@ def predictive_kde(
     if known is None:
         known = PredictiveKDE.of(settled(mixture, n_foretold), evidence, structure, prior)
     later = known.kde.frame.points(mixture.means[len(known.kde.components.weights) :])
-    if np.abs(later).max(initial=0.0) > FAR * known.spreads[0]:
-        # It would be shrunk by more than the kernel is wide: after all it changes a lot.
-        return PredictiveKDE.of(mixture, evidence, structure, prior)
+    # Far out, shrinking takes a kernel away from its sample; the narrowest one stays there.
+    far = np.abs(later).max(axis=1) > FAR * known.spreads[0]
+    later[far] /= known.kde.shrinks[0]
     return known._replace(kde=known.kde.with_diracs(mixture.counts, later), evidence=evidence)
