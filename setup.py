@@ -15,8 +15,9 @@ build = os.environ.get("SKOKDE_BUILD", "")
 if build not in ("", "checked", "sanitized"):
     raise SystemExit(f"SKOKDE_BUILD must be 'checked', 'sanitized' or empty, got {build!r}.")
 checked = build == "checked"
-sanitize = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-g", "-O1"]
-sanitize = sanitize if build == "sanitized" else []
+sanitize = []
+if build == "sanitized":
+    sanitize = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-g", "-O1"]
 
 # No NumPy headers among the include folders: the kernels take typed memoryviews.
 extensions = [

@@ -22,7 +22,7 @@ from skokde._engine._append import age_class_counts
 from skokde._engine.bandwidth import is_predictive
 from skokde._engine.kde import KDE
 from skokde._engine.learn import Settings, State
-from skokde._engine.pooling import Discriminant, relative
+from skokde._engine.pooling import Discriminant, normalized, relative
 from skokde._engine.predictive import PredictiveKDE
 from skokde._engine.prior import shared_covariance
 from skokde._engine.whitening import corrected_features
@@ -298,9 +298,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
             log_density = relative(log_density, FARTHEST)
             joint = self._calibration.pool.logits(log_prior, log_density, self._discriminant(X))
         joint[nowhere] = log_prior
-        # Far out the densities are so small that only their ratios keep their digits.
-        joint -= joint.max(axis=1, keepdims=True)
-        return joint - np.log(np.exp(joint).sum(axis=1, keepdims=True))
+        return normalized(joint)
 
     def predict_proba(self, X: ArrayLike) -> np.ndarray:
         """Class probabilities.

@@ -6,7 +6,7 @@ from libc.float cimport DBL_MIN
 from libc.math cimport fmax, INFINITY
 from libc.string cimport memcpy
 from skokde._engine._frame cimport (
-    coordinates, Coordinates, coordinates_size, map_covariances, map_points,
+    coordinates, Coordinates, coordinates_size, map_covariances, map_points, prepare_covariances,
 )
 from skokde._engine._gaussian cimport match_moments
 from skokde._engine._goldberger cimport split, split_size
@@ -232,6 +232,7 @@ def merge(
         frame = coordinates(
             d, full, &center[0], &spread[0], &matrix[0], &scratch[split_size(d, size)]
         )
+        prepare_covariances(frame)
         for to in range(n_clusters):
             c = order[to]
             n = starts[c + 1] - starts[c]

@@ -10,7 +10,7 @@ cdef struct Coordinates:
     const double* center
     const double* spread
     const double* matrix
-    double* whole  # the map of differences: standardised, and then turned by the matrix
+    double* whole  # the map of differences: standardised, then turned; see `prepare_covariances`
     double* scratch
 
 
@@ -23,18 +23,22 @@ cdef inline Coordinates coordinates(
     Py_ssize_t d, bint full, const double* center, const double* spread, const double* matrix,
     double* scratch,
 ) noexcept nogil:
-    cdef Py_ssize_t i, j
     cdef Coordinates frame
     frame.d, frame.full = d, full
     frame.center, frame.spread, frame.matrix = center, spread, matrix
     frame.whole, frame.scratch = scratch, scratch + (d * d if full else d)
-    for i in range(d):
-        if full:
-            for j in range(d):
-                frame.whole[i * d + j] = 1.0 / spread[i] * matrix[i * d + j]
-        else:
-            frame.whole[i] = 1.0 / spread[i] * matrix[i]
     return frame
+
+
+cdef inline void prepare_covariances(Coordinates frame) noexcept nogil:
+    # What `map_covariances` takes besides; points do without.
+    cdef Py_ssize_t i, j, d = frame.d
+    for i in range(d):
+        if frame.full:
+            for j in range(d):
+                frame.whole[i * d + j] = 1.0 / frame.spread[i] * frame.matrix[i * d + j]
+        else:
+            frame.whole[i] = 1.0 / frame.spread[i] * frame.matrix[i]
 
 
 cdef inline void map_points(

@@ -11,7 +11,7 @@ from libc.math cimport fmax, sqrt
 from scipy.linalg.cython_blas cimport dgemm
 from skokde._engine._exponential cimport add_ratios, divergences
 from skokde._engine._frame cimport (
-    coordinates, Coordinates, coordinates_size, map_covariances, map_points,
+    coordinates, Coordinates, coordinates_size, map_covariances, map_points, prepare_covariances,
 )
 from skokde._engine._gaussian cimport (
     dot, factorize, long_dot, match_moments, row_times, thin_factor, thin_limit, work_size,
@@ -448,6 +448,7 @@ def detail_errors(
     cdef double[::1] errors = out
     with nogil:
         frame = coordinates(d, full, &center[0], &spread[0], &matrix[0], &kept[0])
+        prepare_covariances(frame)
         for i in range(m):
             if not errors[i] > low:
                 continue

@@ -5,7 +5,7 @@ import numpy as np
 from libc.float cimport DBL_EPSILON
 from libc.math cimport fabs, fmax, log, sqrt
 from skokde._engine._frame cimport (
-    coordinates, Coordinates, coordinates_size, map_covariances, map_points,
+    coordinates, Coordinates, coordinates_size, map_covariances, map_points, prepare_covariances,
 )
 from skokde._engine._gaussian cimport eigh, from_eigen, work_size
 
@@ -103,6 +103,30 @@ def roots(const double[:, ::1] correlation, double floor, double share):
     return out_root, out_inv, log_det
 
 
+cdef mapped(
+    const double[:, ::1] rows,
+    const double[::1] center,
+    const double[::1] spread,
+    const double[::1] matrix,
+    bint points,
+):
+    # Points or covariances in a frame.
+    cdef Py_ssize_t n = rows.shape[0], d = spread.shape[0], size = matrix.shape[0]
+    cdef Coordinates frame
+    out = np.empty((n, rows.shape[1]))
+    cdef double[:, ::1] result = out
+    cdef double[::1] scratch = np.empty(coordinates_size(d, size))
+    if n:
+        with nogil:
+            frame = coordinates(d, size != d, &center[0], &spread[0], &matrix[0], &scratch[0])
+            if points:
+                map_points(frame, n, &rows[0, 0], &result[0, 0])
+            else:
+                prepare_covariances(frame)
+                map_covariances(frame, n, &rows[0, 0], &result[0, 0])
+    return out
+
+
 def points_in(
     const double[:, ::1] X,
     const double[::1] center,
@@ -113,16 +137,7 @@ def points_in(
 
     Those that are too far to be told apart are brought nearer.
     """
-    cdef Py_ssize_t n = X.shape[0], d = X.shape[1], size = matrix.shape[0]
-    cdef Coordinates frame
-    out = np.empty((n, d))
-    cdef double[:, ::1] points = out
-    cdef double[::1] scratch = np.empty(coordinates_size(d, size))
-    if n:
-        with nogil:
-            frame = coordinates(d, size != d, &center[0], &spread[0], &matrix[0], &scratch[0])
-            map_points(frame, n, &X[0, 0], &points[0, 0])
-    return out
+    return mapped(X, center, spread, matrix, True)
 
 
 def covariances_in(
@@ -144,13 +159,4 @@ def covariances_in(
     -------
     array of the same shape as covs
     """
-    cdef Py_ssize_t n = covs.shape[0], d = spread.shape[0], size = matrix.shape[0]
-    cdef Coordinates frame
-    out = np.empty((n, size))
-    cdef double[:, ::1] mapped = out
-    cdef double[::1] scratch = np.empty(coordinates_size(d, size))
-    if n:
-        with nogil:
-            frame = coordinates(d, size != d, &center[0], &spread[0], &matrix[0], &scratch[0])
-            map_covariances(frame, n, &covs[0, 0], &mapped[0, 0])
-    return out
+    return mapped(covs, center, spread, matrix, False)

@@ -71,9 +71,7 @@ def merge(mixture: Mixture, labels: np.ndarray, kernel: Kernel) -> Mixture:
         mixture.detail_weights,
         np.concatenate([mixture.detail_means.reshape(-1, d), mixture.means[m:]]),
         flatten(mixture.detail_covariances.reshape(-1, *shape)),
-        frame.center,
-        frame.spread,
-        frame.matrix.ravel(),
+        *frame.arrays,
         kernel.axis,
     )
     return Mixture(

@@ -38,12 +38,8 @@ class FullCovariance:
     def map_vectors(self, vectors: np.ndarray, matrix: np.ndarray) -> np.ndarray:
         return vectors @ matrix
 
-    def map_covariances(
-        self, covariances: np.ndarray, matrix: np.ndarray, factors: np.ndarray
-    ) -> np.ndarray:
-        """Covariances after each coordinate is multiplied by its factor, and then the map."""
-        whole = factors[:, None] * matrix
-        return whole.T @ (covariances @ whole)
+    def map_covariances(self, covariances: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+        return matrix.T @ (covariances @ matrix)
 
     def outer(self, vectors: np.ndarray) -> np.ndarray:
         return vectors[..., :, None] * vectors[..., None, :]
@@ -91,10 +87,8 @@ class DiagonalCovariance:
     def map_vectors(self, vectors: np.ndarray, matrix: np.ndarray) -> np.ndarray:
         return vectors * matrix
 
-    def map_covariances(
-        self, covariances: np.ndarray, matrix: np.ndarray, factors: np.ndarray
-    ) -> np.ndarray:
-        return covariances * factors * factors * matrix * matrix
+    def map_covariances(self, covariances: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+        return covariances * matrix * matrix
 
     def outer(self, vectors: np.ndarray) -> np.ndarray:
         return vectors * vectors

@@ -35,8 +35,6 @@ def detail_errors(mixture: Mixture, frame: Frame, low: float = 0.0) -> np.ndarra
         mixture.detail_weights,
         mixture.detail_means,
         flatten(mixture.detail_covariances.reshape(-1, *shape)),
-        frame.center,
-        frame.spread,
-        frame.matrix.ravel(),
+        *frame.arrays,
         low,
     )

@@ -40,13 +40,18 @@ class Frame(NamedTuple):
     inverse: np.ndarray
     log_det: float
 
+    @property
+    def arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Center, spread and matrix as the compiled functions take them, flattened."""
+        return self.center, self.spread, self.matrix.ravel()
+
     def points(self, X: np.ndarray) -> np.ndarray:
         """Points of any rows; those that are too far to be told apart are brought nearer."""
-        return points_in(X, self.center, self.spread, self.matrix.ravel())
+        return points_in(X, *self.arrays)
 
     def covariances(self, covariances: np.ndarray) -> np.ndarray:
         """Covariances in these coordinates, flattened for the compiled functions."""
-        return covariances_in(flatten(covariances), self.center, self.spread, self.matrix.ravel())
+        return covariances_in(flatten(covariances), *self.arrays)
 
     def vectors_back(self, vectors: np.ndarray) -> np.ndarray:
         """Differences of points, from these coordinates to the data's."""
@@ -55,10 +60,9 @@ class Frame(NamedTuple):
     def covariances_back(self, covariances: np.ndarray) -> np.ndarray:
         """Flattened covariances, from these coordinates to the data's."""
         shape = self.structure.shape(len(self.center))
-        ones = np.ones_like(self.spread)
         covariances = covariances.reshape(len(covariances), *shape)
         return self.structure.rescale(
-            self.structure.map_covariances(covariances, self.inverse, ones), self.spread
+            self.structure.map_covariances(covariances, self.inverse), self.spread
         )
 
     def identity_back(self) -> np.ndarray:
