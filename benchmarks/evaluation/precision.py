@@ -19,16 +19,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 from mpmath import MPContext
+from scipy.linalg import cholesky, solve_triangular
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal
 from sklearn.mixture import GaussianMixture
-from sklearn.mixture._gaussian_mixture import _compute_precision_cholesky
 from skokde._engine._hellinger import factorize_all
 from skokde._engine._log_density import decompose, log_densities
-from threadpoolctl import threadpool_limits
 
 from evaluation.options import RESULTS
-from evaluation.tables import frame_markdown
+from evaluation.tables import frame_markdown, make_tables
 from skokde import OnlineKDEDensity
 from skokde._engine.kde import NONE, ONE
 from skokde._engine.predictive import PredictiveKDE
@@ -177,12 +176,17 @@ def scikit_learn(mixture: Mixture, points: np.ndarray) -> np.ndarray:
     covariance_type = "full" if mixture.covariances.ndim == 3 else "diag"
     model = GaussianMixture(len(mixture.weights), covariance_type=covariance_type)
     model.weights_, model.means_ = mixture.weights, mixture.means
-    try:
-        model.precisions_cholesky_ = _compute_precision_cholesky(
-            mixture.covariances, covariance_type
-        )
-    except ValueError:
+    if covariance_type == "diag":
+        model.precisions_cholesky_ = 1.0 / np.sqrt(mixture.covariances)
+        return model.score_samples(points)
+    identity = np.eye(points.shape[1])
+    try:  # as its fit does
+        roots = [cholesky(cov, lower=True) for cov in mixture.covariances]
+    except np.linalg.LinAlgError:
         return np.full(len(points), np.nan)
+    model.precisions_cholesky_ = np.array(
+        [solve_triangular(root, identity, lower=True).T for root in roots]
+    )
     return model.score_samples(points)
 
 
@@ -405,7 +409,7 @@ def worst(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def markdown(frame: pd.DataFrame) -> str:
-    return frame_markdown(frame, lambda value: "" if np.isnan(value) else f"{value:.0e}")
+    return frame_markdown(worst(frame), lambda value: "" if np.isnan(value) else f"{value:.0e}")
 
 
 def main(description: str) -> None:
@@ -417,15 +421,6 @@ def main(description: str) -> None:
     parser.add_argument("--out", type=Path, default=RESULTS, help="default: %(default)s")
     parser.add_argument("--tables", nargs="+", choices=list(TABLES), default=list(TABLES))
     options = parser.parse_args()
-    options.out.mkdir(parents=True, exist_ok=True)
-    for name in options.tables:
-        with threadpool_limits(1):
-            frame = TABLES[name]()
-        frame.to_csv(options.out / f"precision_{name}.csv", index=False, float_format="%.2g")
-        print(f"\n## {name}\n\n{markdown(worst(frame))}", flush=True)
-    parts = [f"# Precision\n\nMade by `benchmarks/precision.py`. Last run with {versions()}."]
-    for name in TABLES:
-        path = options.out / f"precision_{name}.csv"
-        if path.exists():
-            parts.append(f"## {name}\n\n{markdown(worst(pd.read_csv(path)))}")
-    (options.out / "precision.md").write_text("\n\n".join(parts) + "\n")
+    make_tables(
+        "precision", TABLES, options.tables, options.out, markdown, versions(), float_format="%.2g"
+    )

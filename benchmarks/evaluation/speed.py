@@ -18,7 +18,6 @@ import pandas as pd
 from sklearn.base import clone
 from sklearn.mixture import GaussianMixture
 from sklearn.naive_bayes import GaussianNB
-from threadpoolctl import threadpool_limits
 
 from evaluation.batch import CVKernelDensity, DensityClassifier
 from evaluation.cells import OK, peak_memory, run_apart, start_peak, unit_of_time, versions
@@ -27,7 +26,7 @@ from evaluation.models import MODELS
 from evaluation.options import add_common_options
 from evaluation.protocol import StreamSplit, nll
 from evaluation.report import Peers
-from evaluation.tables import frame_markdown
+from evaluation.tables import frame_markdown, make_tables
 from skokde import OnlineKDEClassifier, OnlineKDEDensity
 from skokde._engine.compression import compress
 
@@ -469,15 +468,5 @@ def main(description: str) -> None:
     parser.add_argument("--sets", nargs="+", choices=SETS, default=list(SETS), metavar="SET")
     parser.add_argument("--tables", nargs="+", choices=list(TABLES), default=list(TABLES))
     options = parser.parse_args()
-    options.out.mkdir(parents=True, exist_ok=True)
-    for name in options.tables:
-        with threadpool_limits(1):
-            frame = TABLES[name](options)
-        frame.to_csv(options.out / f"speed_{name}.csv", index=False, float_format="%.5g")
-        print(f"\n## {name}\n\n{markdown(frame)}", flush=True)
-    parts = [f"# Speed\n\nMade by `benchmarks/speed.py`. Last run with {versions()}."]
-    for name in TABLES:
-        path = options.out / f"speed_{name}.csv"
-        if path.exists():
-            parts.append(f"## {name}\n\n{markdown(pd.read_csv(path))}")
-    (options.out / "speed.md").write_text("\n\n".join(parts) + "\n")
+    tables = {name: partial(table, options) for name, table in TABLES.items()}
+    make_tables("speed", tables, options.tables, options.out, markdown, versions())

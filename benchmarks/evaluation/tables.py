@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from scipy import stats
+from threadpoolctl import threadpool_limits
 
 
 class Value(NamedTuple):
@@ -144,3 +146,28 @@ def frame_markdown(frame: pd.DataFrame, number: Callable[[float], str]) -> str:
         texts = [number(value) if isinstance(value, float) else str(value) for value in row]
         lines.append("| " + " | ".join(texts) + " |")
     return "\n".join(lines) + "\n"
+
+
+def make_tables(
+    command: str,
+    tables: dict[str, Callable[[], pd.DataFrame]],
+    chosen: Iterable[str],
+    out: Path,
+    markdown: Callable[[pd.DataFrame], str],
+    versions: str,
+    float_format: str = "%.5g",
+) -> None:
+    """Make the chosen tables of a command, with one thread: CSV files, and all as Markdown."""
+    out.mkdir(parents=True, exist_ok=True)
+    for name in chosen:
+        with threadpool_limits(1):
+            frame = tables[name]()
+        frame.to_csv(out / f"{command}_{name}.csv", index=False, float_format=float_format)
+        print(f"\n## {name}\n\n{markdown(frame)}", flush=True)
+    made = f"Made by `benchmarks/{command}.py`. Last run with {versions}."
+    parts = [f"# {command.capitalize()}\n\n{made}"]
+    for name in tables:
+        path = out / f"{command}_{name}.csv"
+        if path.exists():
+            parts.append(f"## {name}\n\n{markdown(pd.read_csv(path))}")
+    (out / f"{command}.md").write_text("\n\n".join(parts) + "\n")
