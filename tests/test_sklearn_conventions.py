@@ -444,7 +444,9 @@ def _imports(tree):
 
 
 def test_no_private_scikit_learn_import():
-    sources = list(Path(skokde.__file__).parent.rglob("*.py"))
+    folders = [Path(skokde.__file__).parent]
+    folders += [Path(__file__).parents[1] / name for name in ("benchmarks", "examples")]
+    sources = [path for folder in folders for path in folder.rglob("*.py")]
     names = [name for path in sources for name in _imports(ast.parse(path.read_text("utf-8")))]
     names = [name for name in names if name.split(".")[0] == "sklearn"]
     assert "sklearn.base.BaseEstimator" in names  # so the search does find imports
