@@ -15,7 +15,7 @@ import numpy as np
 
 from skokde._engine.covariance import Structure
 from skokde._engine.learn import State
-from skokde._engine.mixture import total_moments
+from skokde._engine.outliers import inlier_moments
 from skokde._engine.pooling import Discriminant, Pool, learn_pool
 from skokde._engine.prior import shared_covariance
 from skokde._engine.scored import kde_of
@@ -157,7 +157,7 @@ class Calibration(NamedTuple):
             return calibration._replace(due=first)
         d = mixtures[0].n_features
         return calibration._replace(
-            covariance=shared_covariance([total_moments(mixture) for mixture in mixtures]),
+            covariance=shared_covariance([inlier_moments(mixture) for mixture in mixtures]),
             due=self.position + min(between(self.position), LONGEST_WINDOW),
             window=Window(
                 self.position,
@@ -217,7 +217,7 @@ class Calibration(NamedTuple):
         def log_density(state: State) -> np.ndarray:
             return kde_of(state, structure, bandwidth, self.covariance).log_density(X)
 
-        means = np.array([total_moments(state.mixture)[1] for state in states])
+        means = np.array([inlier_moments(state.mixture)[1] for state in states])
         q = Discriminant.of(means, self.covariance, structure)
         class_count = window.class_count[seen]
         pool = learn_pool(

@@ -368,7 +368,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         structure, d = seen[0]._structure, self.n_features_in_
         if isinstance(check_bandwidth(self.bandwidth, structure, d), np.ndarray):
             return np.zeros(d, dtype=bool)
-        counts, means, _ = zip(*(e._moments() for e in seen), strict=True)
+        counts, means, _ = zip(*(e._inlier_moments() for e in seen), strict=True)
         center = np.average(means, axis=0, weights=counts)
         return corrected_features(center, self._shared_covariance(), structure)
 
@@ -548,7 +548,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         return self._snapshot.get(
             "shared covariance",
             None,
-            lambda: shared_covariance([e._moments() for e in self._seen()]),
+            lambda: shared_covariance([e._inlier_moments() for e in self._seen()]),
         )
 
     def _lasting_covariance(self) -> np.ndarray:
@@ -569,7 +569,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
             "discriminant",
             None,
             lambda: Discriminant.of(
-                np.array([e._moments()[1] for e in self._seen()]),
+                np.array([e._inlier_moments()[1] for e in self._seen()]),
                 self._shared_covariance(),
                 self._seen()[0]._structure,
             ),

@@ -10,11 +10,12 @@ from sklearn.base import DensityMixin
 from sklearn.utils.validation import check_is_fitted
 
 from skokde._base import BaseOnlineKDE, Snapshot, one_blas_thread, unchanged_on_error
-from skokde._engine.bandwidth import Kernel, is_predictive, kernel_coordinates
+from skokde._engine.bandwidth import Kernel, fell_back, is_predictive, kernel_coordinates
 from skokde._engine.covariance import Structure, structure_of
 from skokde._engine.kde import KDE
 from skokde._engine.learn import INITIAL_LIMIT, Settings, State, learn
-from skokde._engine.mixture import Mixture, total_moments
+from skokde._engine.mixture import Mixture
+from skokde._engine.outliers import inlier_moments, inliers
 from skokde._engine.predictive import PredictiveKDE, settled
 from skokde._engine.scored import kde_of
 from skokde._engine.whitening import corrected_features
@@ -26,6 +27,7 @@ from skokde._validation import (
     check_values,
     check_weights,
     warn_of_corrections,
+    warn_of_fall_back,
 )
 
 
@@ -88,6 +90,12 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         All that is held, samples not yet compressed included.
     bandwidth_ : ndarray of shape (n_features, n_features) or (n_features,)
         The covariance H of the kernel, in data units; with "predictive", the average one.
+    bandwidth_scale_ : float or None
+        The scale beta of the kernel, or None if the bandwidth is "predictive" or an array. It is
+        one where "plugin" or "okde" find none that is positive and finite (Section 3.4 of [1]_), of
+        which a `DegenerateDataWarning` tells at the 30th sample.
+    outliers_ : ndarray of shape (n_components,)
+        True for components so far out that the bandwidth does not go by them, see the notes.
     corrected_features_ : ndarray of shape (n_features,)
         True for features of which the kernel's spread is put in, since the data have none: constant
         ones, and those that are linear functions of each other (or seem so, as with fewer samples
@@ -117,6 +125,11 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
     1e-9 of the largest) 1 % of the average eigenvalue stands for theirs (Section 3.1 of [1]_). If
     there are such features when the 30th sample has been learned, a `DegenerateDataWarning` names
     them.
+
+    The covariance from which bandwidths are made leaves outliers out: components more than 20 times
+    as far from the median as nine tenths of the samples, in units of the features' ranges between
+    their 10 % quantiles. One wrong value of 1e12 would else make kernels so wide that all other
+    samples look alike. Outliers stay in the model, and are compressed apart from the others.
 
     References
     ----------
@@ -184,7 +197,8 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         Warns
         -----
         DegenerateDataWarning
-            If there are ``corrected_features_`` after 30 samples or more.
+            If there are ``corrected_features_`` after 30 samples or more, or the rule that
+            ``bandwidth`` names finds no scale.
         """
         with unchanged_on_error(self), one_blas_thread():
             X = check_rows(self, X, reset=True)
@@ -337,12 +351,27 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         return self._kernel(bandwidth).frame.identity_back()
 
     @property
+    def bandwidth_scale_(self) -> float | None:
+        """The scale beta of the kernel, where it has one."""
+        self._fitted("bandwidth_scale_")
+        bandwidth = self._checked_bandwidth()
+        return None if is_predictive(bandwidth) else self._kernel(bandwidth).scale
+
+    @property
+    def outliers_(self) -> np.ndarray:
+        """Components that the bandwidth does not go by."""
+        mixture = self._fitted("outliers_")
+        if isinstance(self._checked_bandwidth(), np.ndarray):
+            return np.zeros(mixture.n_components, dtype=bool)
+        return ~inliers(mixture)
+
+    @property
     def corrected_features_(self) -> np.ndarray:
         """Features of which the kernel's spread is not the data's."""
         self._fitted("corrected_features_")
         if isinstance(self._checked_bandwidth(), np.ndarray):
             return np.zeros(self._mixture.n_features, dtype=bool)
-        _, mean, covariance = self._moments()
+        _, mean, covariance = self._inlier_moments()
         return corrected_features(mean, covariance, self._structure)
 
     @property
@@ -369,6 +398,9 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
             corrected = self.corrected_features_
             if corrected.any():
                 warn_of_corrections(self, corrected)
+            bandwidth = self._checked_bandwidth()
+            if not is_predictive(bandwidth) and fell_back(bandwidth, self._kernel(bandwidth)):
+                warn_of_fall_back(self)
 
     def _learn(self, X: np.ndarray, weights: np.ndarray, settings: Settings) -> None:
         """Learn from validated rows; what is fitted is replaced, not written to."""
@@ -408,9 +440,9 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
     def _structure(self) -> Structure:
         return structure_of(self._mixture.covariances)
 
-    def _moments(self) -> tuple[float, np.ndarray, np.ndarray]:
-        """Count, mean and covariance of the sample model."""
-        return self._snapshot.get("moments", None, lambda: total_moments(self._mixture))
+    def _inlier_moments(self) -> tuple[float, np.ndarray, np.ndarray]:
+        """Count, mean and covariance of the sample model without outliers."""
+        return self._snapshot.get("moments", None, lambda: inlier_moments(self._mixture))
 
     def _kernel(self, bandwidth: str | float | np.ndarray) -> Kernel:
         """Kernel coordinates under a checked bandwidth."""

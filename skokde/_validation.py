@@ -26,7 +26,18 @@ TINY = np.finfo(float).tiny
 
 
 class DegenerateDataWarning(UserWarning):
-    """Where the data have no spread one was put in, on which log-densities then depend."""
+    """What the data do not tell has been put in, and log-densities depend on it."""
+
+
+def warn_of_fall_back(estimator: Any) -> None:
+    """Warn of a bandwidth that is not found by its rule."""
+    warnings.warn(
+        f"{type(estimator).__name__}: bandwidth={estimator.bandwidth!r} finds no positive finite "
+        "scale for these data, and the covariance of all of them has been taken for the kernel's: "
+        "give another bandwidth. See bandwidth_scale_.",
+        DegenerateDataWarning,
+        stacklevel=4,
+    )
 
 
 def warn_of_corrections(estimator: Any, corrected: np.ndarray) -> None:

@@ -81,6 +81,28 @@ def test_the_warning_names_the_features():
         OnlineKDEDensity().fit(np.ones((40, 12)))
 
 
+@pytest.mark.parametrize("bandwidth", ["plugin", "okde"])
+def test_a_bandwidth_that_is_not_found(bandwidth):
+    # A scale below 1e-9, from samples enough.
+    density = OnlineKDEDensity(bandwidth=bandwidth)
+    with pytest.warns(DegenerateDataWarning, match=f"bandwidth='{bandwidth}' finds no") as seen:
+        density.fit(rows(d=1), sample_weight=1e60)
+    assert len(seen) == 1
+    assert density.bandwidth_scale_ == 1.0
+    assert density.bandwidth_ == pytest.approx(np.var(rows(d=1)), rel=1e-9)
+    assert 0.0 < density.fit(rows(d=1)).bandwidth_scale_ < 1.0
+
+
+def test_the_scale_of_the_bandwidth():
+    density = OnlineKDEDensity(bandwidth="scott").fit(rows(64, 2))
+    assert density.bandwidth_scale_ == pytest.approx(64 ** (-1 / 6))
+    np.testing.assert_allclose(
+        density.bandwidth_, 0.25 * np.cov(rows(64, 2).T, bias=True), rtol=1e-9
+    )
+    for other in ("predictive", [1.0, 1.0]):
+        assert density.set_params(bandwidth=other).bandwidth_scale_ is None
+
+
 @pytest.mark.parametrize("size", [1, 7, 60])
 def test_one_warning_in_a_fit_however_it_is_cut(size):
     X, density = with_constant(rows()), OnlineKDEDensity()

@@ -406,13 +406,6 @@ def test_any_cap(stream, covariance_type):
 RELATIVE = ("predictive", "plugin", "okde", "number")  # to the covariance, all but the array
 KNOWN = [  # estimator, stream, structures, bandwidths, and why it fails
     (
-        (OnlineKDEDensity, OnlineKDEClassifier),
-        "outlier",
-        ("full", "diag"),
-        RELATIVE,
-        "the outlier makes the covariance, and so the kernels, 1e10 times as wide as the bulk",
-    ),
-    (
         (OnlineKDEDensity,),
         "sorted by value",
         ("full", "diag"),

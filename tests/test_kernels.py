@@ -11,6 +11,7 @@ from skokde._engine import (
     _hellinger,
     _log_density,
     _moments,
+    _outliers,
     _roughness,
     _whitening,
 )
@@ -54,6 +55,25 @@ def test_match_group_moments(d, covariance_type, kind):
         for a, b in zip(got, expected, strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-14)
             assert a.shape == b.shape
+
+
+@pytest.mark.parametrize("farthest", [1.5, 3.0, 20.0])
+@each_case
+def test_inliers(d, covariance_type, kind, farthest):
+    n_outliers = 0
+    for seed in range(20):
+        counts, means, covs = twins.random_components(d, covariance_type, kind, k=40, seed=seed)
+        # Counts without rounding, ties, constant features, and some components far out.
+        counts = np.ceil(100.0 * counts)
+        means[::3] = np.round(means[::3])
+        means[:, : d // 3] = 1.0
+        means[seed::9] *= 10.0 ** (seed % 6)
+        arguments = (counts, means, covs, 0.1, 2.56, farthest)
+        got = _outliers.inliers(*arguments)
+        assert got.dtype == bool
+        np.testing.assert_array_equal(got, twins.inliers(*arguments))
+        n_outliers += np.count_nonzero(~got)
+    assert n_outliers
 
 
 @pytest.mark.parametrize("f", [1.0, 0.9, 0.1])

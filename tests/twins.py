@@ -121,6 +121,26 @@ def learned_mixture(X, covariance_type, *, threshold=0.1, bandwidth="plugin", fo
 # -------------------------------------------------------------------------------------- twins
 
 
+def quantile(values, counts, level):
+    order = np.argsort(values)
+    below = np.cumsum(counts[order])
+    return values[order][np.argmax(below >= level * counts.sum())]
+
+
+def inliers(counts, means, covs, tail, n_deviations, farthest):
+    k, d = means.shape
+    deviations = np.array([np.sqrt(np.diag(cov)) for cov in matrices(covs, d, k)])
+    radii = np.zeros(k)
+    for x, s in zip(means.T, deviations.T, strict=True):
+        points, halves = np.concatenate([x - s, x + s]), np.tile(counts / 2.0, 2)
+        low, middle, high = (quantile(points, halves, q) for q in (tail, 0.5, 1.0 - tail))
+        if high > low:
+            far = (np.abs(x - middle) + s) / ((high - low) / n_deviations)
+            if far.max() > farthest:
+                radii = np.maximum(radii, far)
+    return radii <= farthest * max(1.0, quantile(radii, counts, 1.0 - tail))
+
+
 def merge(labels, counts, means, covs, detail_weights, detail_means, detail_covs, *frame_and_axis):
     *frame, axis = frame_and_axis
     (m, size), d = covs.shape, means.shape[1]

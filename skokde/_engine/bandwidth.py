@@ -12,14 +12,18 @@ from skokde._engine.covariance import Structure
 from skokde._engine.mixture import Mixture, total_moments
 from skokde._engine.whitening import Frame, Whitening, frame_of_covariance, whiten
 
-RULES = ("predictive", "okde", "plugin", "silverman", "scott")
+# Those that look for the best scale, and all.
+OPTIMAL = ("okde", "plugin")
+RULES = ("predictive", *OPTIMAL, "silverman", "scott")
 
 # Compressions go by a bandwidth somewhat below the normal-reference one where what is scored is
 # found by prediction: one that is too wide would merge, for good, what later samples tell apart.
 COMPRESSION_SCALE = 0.7
 
-# Below this, beta is taken for zero (paper, Section 3.4).
+# Below this, beta is taken for zero; H has the covariance of the whole model then, and where there
+# is no finite scale (paper, Section 3.4).
 SMALLEST_SCALE = 1e-9
+FALL_BACK_SCALE = 1.0
 
 
 class Kernel(NamedTuple):
@@ -33,11 +37,14 @@ class Kernel(NamedTuple):
         noise, and the correlation matrix' is taken.
     scale : float or None
         beta; None if H itself was given.
+    inliers : (k,) array of bool, or None
+        Components of the mixture that the bandwidth goes by; None if H itself was given.
     """
 
     frame: Frame
     axis: np.ndarray | None
     scale: float | None = None
+    inliers: np.ndarray | None = None
 
 
 def is_predictive(bandwidth: str | float | np.ndarray) -> bool:
@@ -68,8 +75,7 @@ def optimal_scale(mixture: Mixture, whitening: Whitening, *, printed: bool) -> f
     Returns
     -------
     float
-        One, so that H has the covariance of the whole model, where there is no positive finite
-        scale (Section 3.4).
+        `FALL_BACK_SCALE` where none is positive and finite.
     """
     d, frame = mixture.n_features, whitening.frame
     pilot = normal_reference(d, whitening.count) ** 2
@@ -81,17 +87,17 @@ def optimal_scale(mixture: Mixture, whitening: Whitening, *, printed: bool) -> f
         printed,
     )
     if not functional > 0.0:
-        return 1.0
+        return FALL_BACK_SCALE
     log_scale = np.log(d) * (-1.0 if printed else 1.0) - np.log(whitening.count)
     log_scale -= np.log(functional) + 0.5 * d * np.log(2.0 / pilot)
     scale = float(np.exp(log_scale / (d + 4)))
-    return scale if SMALLEST_SCALE < scale < np.inf else 1.0
+    return scale if SMALLEST_SCALE < scale < np.inf else FALL_BACK_SCALE
 
 
 def bandwidth_scale(mixture: Mixture, whitening: Whitening, bandwidth: str | float) -> float:
     """The scale beta, in whitened space, by the rule that `bandwidth` names."""
     d, count = mixture.n_features, whitening.count
-    if bandwidth in ("okde", "plugin"):
+    if bandwidth in OPTIMAL:
         return optimal_scale(mixture, whitening, printed=bandwidth == "okde")
     if is_predictive(bandwidth):
         return COMPRESSION_SCALE * normal_reference(d, count)
@@ -119,11 +125,16 @@ def kernel_coordinates(
         _, mean, _ = total_moments(mixture)
         spread = np.sqrt(structure.variances(bandwidth))
         correlation = structure.rescale(bandwidth, 1.0 / spread)
-        return Kernel(frame_of_covariance(mean, spread, correlation, structure), None, None)
+        return Kernel(frame_of_covariance(mean, spread, correlation, structure), None)
     whitening = whiten(mixture, structure)
     scale = bandwidth_scale(mixture, whitening, bandwidth)
     axis = principal_axes(whitening.correlation.reshape(1, -1), mixture.n_features)[0]
-    return Kernel(whitening.frame.divided(scale), axis, scale)
+    return Kernel(whitening.frame.divided(scale), axis, scale, whitening.inliers)
+
+
+def fell_back(bandwidth: str | float | np.ndarray, kernel: Kernel) -> bool:
+    """Whether a rule that looks for the best scale has found none."""
+    return isinstance(bandwidth, str) and bandwidth in OPTIMAL and kernel.scale == FALL_BACK_SCALE
 
 
 def frame_under_prior(mixture: Mixture, kernel: Kernel, prior: np.ndarray) -> Frame:

@@ -8,7 +8,6 @@ import numpy as np
 
 from skokde._engine._hellinger import factorize_all
 from skokde._engine._log_density import decompose, log_densities
-from skokde._engine.mixture import Mixture
 from skokde._engine.whitening import Frame
 
 ONE = np.ones(1)
@@ -84,10 +83,13 @@ class KDE(NamedTuple):
 
     @classmethod
     def of(
-        cls, mixture: Mixture, frame: Frame, widths: np.ndarray = ONE, shrinks: np.ndarray = ONE
+        cls,
+        frame: Frame,
+        components: Components,
+        widths: np.ndarray = ONE,
+        shrinks: np.ndarray = ONE,
     ) -> KDE:
-        """Of a mixture in any coordinates; by default with H = I in them, and no shrinking."""
-        components = components_in(frame, *mixture[:3])
+        """Of components in a frame; by default with H = I in it, and no shrinking."""
         decomposed = decompose(components.means, components.covariances, widths, shrinks)
         return cls(frame, components, widths, shrinks, decomposed)
 

@@ -19,6 +19,8 @@ from skokde._engine.revitalization import revitalize
 # after nearly every sample once they have reached their limit, which is what makes them slow.
 INITIAL_LIMIT = 30
 GROWTH = 1.25
+# Their share of the components under a cap.
+OUTLIERS = 0.2
 
 
 class Settings(NamedTuple):
@@ -69,14 +71,30 @@ def compact(state: State, settings: Settings) -> State:
         evidence = foretell(
             state.mixture, state.n_foretold, evidence, settings.structure, settings.prior
         )
-    mixture = state.mixture.without_vanished()
-    kernel = kernel_coordinates(mixture, settings.structure, settings.bandwidth)
-    mixture = revitalize(mixture, kernel.frame, settings.compression_threshold)
     # With a cap, leave room for new samples: else nearly each of them costs a compression.
     cap = settings.max_components
     most = None if cap is None else max(1, int(cap / GROWTH))
-    mixture = compress(mixture, kernel, settings.compression_threshold, most)
+    mixture = fewer_components(state.mixture.without_vanished(), settings, most)
     return State(mixture, next_limit(mixture, settings), mixture.n_components, evidence)
+
+
+def fewer_components(mixture: Mixture, settings: Settings, most: int | None) -> Mixture:
+    """Revitalize and compress a mixture, outliers by themselves.
+
+    Under the bandwidth of the others they would never merge, and under one that is wide enough for
+    them the others would.
+    """
+    kernel = kernel_coordinates(mixture, settings.structure, settings.bandwidth)
+    parts = []
+    near = kernel.inliers
+    if near is not None and not near.all() and most != 1:
+        room = None if most is None else max(1, int(OUTLIERS * most))
+        parts.append(fewer_components(mixture.part(~near), settings, room))
+        mixture = mixture.part(near)
+        most = None if most is None else most - parts[0].n_components
+    mixture = revitalize(mixture, kernel.frame, settings.compression_threshold)
+    parts.append(compress(mixture, kernel, settings.compression_threshold, most))
+    return Mixture.of_parts(parts)
 
 
 def learn(state: State, X: np.ndarray, weights: np.ndarray, settings: Settings) -> State:

@@ -68,8 +68,20 @@ class Mixture(NamedTuple):
         others = (np.concatenate([part[i] for part in compounds]) for i in range(2, 6))
         return cls(counts, means, *others)
 
-    def compounds(self, chosen: np.ndarray) -> tuple[np.ndarray, ...]:
-        """The arrays of some of the compounds, chosen by an (m,) array of bool."""
+    @classmethod
+    def of_parts(cls, parts: list[Mixture]) -> Mixture:
+        """All components of some mixtures."""
+        if len(parts) == 1:
+            return parts[0]
+        return cls.join([p.compounds(slice(None)) for p in parts], [p.diracs() for p in parts])
+
+    def part(self, chosen: np.ndarray) -> Mixture:
+        """Some of the components, chosen by a (k,) array of bool."""
+        m = self.n_compounds
+        return self.join([self.compounds(chosen[:m])], [self.diracs(chosen[m:])])
+
+    def compounds(self, chosen: np.ndarray | slice) -> tuple[np.ndarray, ...]:
+        """The arrays of some of the compounds, chosen by an (m,) array of bool or a slice."""
         m = self.n_compounds
         return (self.counts[:m][chosen], self.means[:m][chosen], *(a[chosen] for a in self[2:]))
 
@@ -99,10 +111,7 @@ class Mixture(NamedTuple):
     def without_vanished(self) -> Mixture:
         """Drop components whose count has underflowed, as far as sums of squares go."""
         keep = self.counts > 1e-150 * self.counts.sum()
-        if keep.all():
-            return self
-        m = self.n_compounds
-        return self.join([self.compounds(keep[:m])], [self.diracs(keep[m:])])
+        return self if keep.all() else self.part(keep)
 
 
 def flatten(covariances: np.ndarray) -> np.ndarray:

@@ -17,7 +17,7 @@ import numpy as np
 
 from skokde._engine.bandwidth import normal_reference
 from skokde._engine.covariance import Structure
-from skokde._engine.kde import KDE
+from skokde._engine.kde import KDE, components_in
 from skokde._engine.mixture import Mixture
 from skokde._engine.whitening import whiten
 
@@ -69,11 +69,13 @@ class PredictiveKDE(NamedTuple):
         prior: np.ndarray | None,
     ) -> PredictiveKDE:
         """All widths of a mixture that is not empty, under a prior for its covariance if any."""
-        frame, _, count = whiten(mixture, structure, prior)
-        widths = np.array(KERNEL_SCALES) * normal_reference(mixture.n_features, count)
-        narrowest = widths.min()
-        kde = KDE.of(mixture, frame.divided(narrowest), widths / narrowest, shrinkage(widths))
-        return cls(kde, np.array(GAUSSIAN_SCALES) / narrowest, evidence)
+        whitening = whiten(mixture, structure, prior)
+        widths = np.array(KERNEL_SCALES) * normal_reference(mixture.n_features, whitening.count)
+        narrowest, shrinks = widths.min(), shrinkage(widths)
+        frame, spreads = whitening.frame.divided(narrowest), np.array(GAUSSIAN_SCALES) / narrowest
+        components = components_in(frame, *mixture[:3])
+        components = components._replace(means=staying(components.means, spreads, shrinks))
+        return cls(KDE.of(frame, components, widths / narrowest, shrinks), spreads, evidence)
 
     @property
     def weights(self) -> np.ndarray:
@@ -113,6 +115,15 @@ class PredictiveKDE(NamedTuple):
 def shrinkage(widths: np.ndarray) -> np.ndarray:
     """The factors a that preserve the variance."""
     return 1.0 / np.hypot(1.0, widths)
+
+
+def staying(points: np.ndarray, spreads: np.ndarray, shrinks: np.ndarray) -> np.ndarray:
+    """Where the narrowest kernels must be for those far out to stay where their samples are.
+
+    Shrinking takes them along, by a part of their distance from the mean.
+    """
+    far = np.abs(points).max(axis=1, initial=0.0) > FAR * spreads[0]
+    return np.where(far[:, None], points / shrinks[0], points) if far.any() else points
 
 
 def no_evidence() -> np.ndarray:
@@ -244,7 +255,5 @@ def predictive_kde(
     if known is None:
         known = PredictiveKDE.of(settled(mixture, n_foretold), evidence, structure, prior)
     later = known.kde.frame.points(mixture.means[len(known.kde.components.weights) :])
-    # Far out, shrinking takes a kernel away from its sample; the narrowest one stays there.
-    far = np.abs(later).max(axis=1) > FAR * known.spreads[0]
-    later[far] /= known.kde.shrinks[0]
+    later = staying(later, known.spreads, known.kde.shrinks)
     return known._replace(kde=known.kde.with_diracs(mixture.counts, later), evidence=evidence)

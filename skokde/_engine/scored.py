@@ -11,7 +11,7 @@ from skokde._engine.bandwidth import (
     kernel_coordinates,
 )
 from skokde._engine.covariance import Structure
-from skokde._engine.kde import KDE
+from skokde._engine.kde import KDE, components_in
 from skokde._engine.learn import State
 from skokde._engine.predictive import PredictiveKDE, predictive_kde
 
@@ -46,5 +46,7 @@ def kde_of(
     if kernel is None:
         kernel = kernel_coordinates(state.mixture, structure, bandwidth)
     if prior is None or isinstance(bandwidth, np.ndarray):
-        return KDE.of(state.mixture, kernel.frame)
-    return KDE.of(state.mixture, frame_under_prior(state.mixture, kernel, prior))
+        frame = kernel.frame
+    else:
+        frame = frame_under_prior(state.mixture, kernel, prior)
+    return KDE.of(frame, components_in(frame, *state.mixture[:3]))

@@ -13,7 +13,8 @@ import numpy as np
 
 from skokde._engine._whitening import covariances_in, points_in, standardize
 from skokde._engine.covariance import Structure
-from skokde._engine.mixture import Mixture, flatten, total_moments
+from skokde._engine.mixture import Mixture, flatten
+from skokde._engine.outliers import inliers, moments_of
 from skokde._engine.prior import with_prior
 
 # A variance below this has lost its digits to underflow.
@@ -80,7 +81,7 @@ class Frame(NamedTuple):
 
 
 class Whitening(NamedTuple):
-    """The frame in which the sample model has zero mean and unit covariance, under a prior if any.
+    """The frame in which the sample model has zero mean and unit covariance, outliers left out.
 
     Attributes
     ----------
@@ -89,11 +90,14 @@ class Whitening(NamedTuple):
         What was whitened, zero for constant features.
     count : float
         Samples that the model stands for.
+    inliers : (k,) array of bool
+        Components that are not left out.
     """
 
     frame: Frame
     correlation: np.ndarray
     count: float
+    inliers: np.ndarray
 
 
 def frame_of_covariance(
@@ -141,8 +145,9 @@ def whiten(mixture: Mixture, structure: Structure, prior: np.ndarray | None = No
     prior : (d, d) or (d,) array, default=None
         What the covariance is thought to be like before any sample, see `with_prior`.
     """
-    count, mean, covariance = total_moments(mixture)
+    chosen = inliers(mixture)
+    count, mean, covariance = moments_of(mixture, chosen)
     if prior is not None:
         covariance = with_prior(covariance, count, prior)
     frame, correlation = frame_of(mean, covariance, structure)
-    return Whitening(frame, correlation, count)
+    return Whitening(frame, correlation, count, chosen)

@@ -1,0 +1,42 @@
+"""Outliers: components so far out that the bandwidth must not go by them.
+
+Not in the paper, whose F is the covariance of all: one value of 1e12 in a million, or a burst of
+them, makes kernels so wide that everything else looks alike, and merges it for good. Here outliers
+are told apart by quantiles, which a tenth of the samples can't move. They stay in the model, and in
+its moments, but they have no part in the covariance from which bandwidths are made.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.special import ndtri
+
+from skokde._engine._outliers import inliers as _inliers
+from skokde._engine.mixture import Mixture, flatten, match_moments
+
+# This share of the samples on either side does not count for a feature's spread.
+TAIL = 0.1
+# The range of the others for a normal distribution, in standard deviations.
+NORMAL_RANGE = float(2.0 * ndtri(1.0 - TAIL))
+# Outliers are this many times as far out as the nearest of the farthest tenth.
+FARTHEST = 20.0
+
+
+def inliers(mixture: Mixture) -> np.ndarray:
+    """Components (k,) that are not outliers, of a mixture that is not empty."""
+    counts, means, covariances, *_ = mixture
+    return _inliers(counts, means, flatten(covariances), TAIL, NORMAL_RANGE, FARTHEST)
+
+
+def moments_of(mixture: Mixture, chosen: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
+    """Count, mean and covariance of some components, together."""
+    counts, means, covariances, *_ = mixture
+    if not chosen.all():
+        covariances = covariances[chosen[: len(covariances)]]
+        counts, means = counts[chosen], means[chosen]
+    return match_moments(counts, means, covariances)
+
+
+def inlier_moments(mixture: Mixture) -> tuple[float, np.ndarray, np.ndarray]:
+    """Count, mean and covariance of the components that are not outliers."""
+    return moments_of(mixture, inliers(mixture))
