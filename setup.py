@@ -44,6 +44,8 @@ setup(
             "wraparound": False,
             "cdivision": True,
             "initializedcheck": checked,
+            # No function has state of its own.
+            "freethreading_compatible": True,
         },
     )
 )

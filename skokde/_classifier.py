@@ -178,7 +178,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         Raises
         ------
         ValueError
-            For NaN, infinite or huge values, sparse input, continuous targets, negative or only
+            For NaN, infinite, masked or huge values, sparse input, continuous targets, negative or only
             zero weights, or a parameter out of its range. The estimator is then as it was.
         TypeError
             For a parameter of the wrong type.
@@ -428,7 +428,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
 
     def _learn(self, X: np.ndarray, y: np.ndarray, weights: np.ndarray) -> None:
         """Learn from validated rows; what is fitted is replaced, not written to."""
-        check_values(X)
+        check_values(self, X)
         settings = check_settings(self, X.shape[1])
         if not isinstance(self.calibrate, (bool, np.bool_)):
             raise TypeError(f"calibrate must be True or False, got {self.calibrate!r}.")

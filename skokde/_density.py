@@ -189,7 +189,7 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         Raises
         ------
         ValueError
-            For NaN, infinite or huge values, sparse input, negative or only zero weights, or a
+            For NaN, infinite, masked or huge values, sparse input, negative or only zero weights, or a
             parameter out of its range. The estimator is then as it was.
         TypeError
             For a parameter of the wrong type.
@@ -404,7 +404,7 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
 
     def _learn(self, X: np.ndarray, weights: np.ndarray, settings: Settings) -> None:
         """Learn from validated rows; what is fitted is replaced, not written to."""
-        check_values(X)
+        check_values(self, X)
         if not hasattr(self, "_mixture"):
             self._set_state(State.empty(X.shape[1], settings.structure))
             self._n_samples_seen = 0.0

@@ -42,15 +42,20 @@ def warn_of_fall_back(estimator: Any) -> None:
 
 def warn_of_corrections(estimator: Any, corrected: np.ndarray) -> None:
     """Warn of features whose spread is not the data's."""
-    names = getattr(estimator, "feature_names_in_", np.arange(len(corrected)))[corrected]
-    shown = ", ".join(map(str, names[:10])) + (", ..." if len(names) > 10 else "")
     warnings.warn(
         f"{type(estimator).__name__}: features that are constant or linear functions of others: "
-        f"{shown}. The spread that they lack has been put in, and log-densities depend on it: "
-        "leave them out, or give the bandwidth as an array. See corrected_features_.",
+        f"{_named(estimator, corrected)}. The spread that they lack has been put in, and "
+        "log-densities depend on it: leave them out, or give the bandwidth as an array. See "
+        "corrected_features_.",
         DegenerateDataWarning,
         stacklevel=4,
     )
+
+
+def _named(estimator: Any, chosen: np.ndarray) -> str:
+    """Names or numbers of some features, ten at most."""
+    names = getattr(estimator, "feature_names_in_", np.arange(len(chosen)))[chosen]
+    return ", ".join(map(str, names[:10])) + (", ..." if len(names) > 10 else "")
 
 
 def check_settings(estimator: Any, n_features: int) -> Settings:
@@ -159,6 +164,7 @@ def check_rows(estimator: Any, X: Any, *, reset: bool) -> np.ndarray:
     """Rows as a C-contiguous float64 array, by scikit-learn's `validate_data`."""
     if not reset and _is_ready(estimator, X):
         return X
+    _check_unmasked(X, "X")
     return validate_data(estimator, X, dtype=np.float64, order="C", reset=reset)
 
 
@@ -168,6 +174,8 @@ def check_rows_and_labels(
     """The same for rows and their classes."""
     if not reset and _is_ready(estimator, X) and _are_labels(y, len(X)):
         return X, y
+    _check_unmasked(X, "X")
+    _check_unmasked(y, "y")
     return validate_data(estimator, X, y, dtype=np.float64, order="C", reset=reset)
 
 
@@ -192,12 +200,22 @@ def _are_labels(y: Any, n: int) -> bool:
     return type(y) is np.ndarray and y.shape == (n,) and y.dtype.kind in "biuU"
 
 
-def check_values(X: np.ndarray) -> None:
+def _check_unmasked(array: Any, name: str) -> None:
+    """Refuse masked values, which scikit-learn would take for data."""
+    if isinstance(array, np.ma.MaskedArray) and np.ma.is_masked(array):
+        raise ValueError(
+            f"{name} is a masked array, and some of its values are masked: fill them in, or leave "
+            "their rows out."
+        )
+
+
+def check_values(estimator: Any, X: np.ndarray) -> None:
     """Refuse values whose squares overflow."""
     if X.size and max(X.max(), -X.min()) > LARGEST_VALUE:
+        huge = np.abs(X).max(axis=0) > LARGEST_VALUE
         raise ValueError(
-            f"Values beyond {LARGEST_VALUE:g} can't be squared in double precision. "
-            "Rescale the feature."
+            f"Values beyond {LARGEST_VALUE:g}, in features: {_named(estimator, huge)}. Their "
+            "squares overflow. Rescale these features."
         )
 
 
@@ -207,6 +225,7 @@ def check_weights(sample_weight: Any, n_samples: int, *, some_positive: bool = F
         return np.ones(n_samples)
     if isinstance(sample_weight, Real):
         sample_weight = np.full(n_samples, float(sample_weight))
+    _check_unmasked(sample_weight, "sample_weight")
     weights = check_array(
         sample_weight, dtype=np.float64, ensure_2d=False, input_name="sample_weight"
     )

@@ -45,6 +45,7 @@ def read_only(array):
 FORMATS = {
     "float32": lambda X: X.astype(np.float32),
     "float16": lambda X: X.astype(np.float16),
+    "masked, nothing hidden": np.ma.masked_invalid,
     "long double": lambda X: X.astype(np.longdouble),
     "int64": lambda X: X.astype(np.int64),
     "int8": lambda X: X.astype(np.int8),
@@ -329,8 +330,12 @@ BAD_X = {
     "NaN": (with_value(np.nan), ValueError, "Input X contains NaN"),
     "infinity": (with_value(np.inf), ValueError, "Input X contains infinity"),
     "minus infinity": (with_value(-np.inf), ValueError, "Input X contains infinity"),
-    "huge": (with_value(1.01e150), ValueError, r"Values beyond 1e\+150 .* Rescale"),
-    "huge and negative": (with_value(-1e300), ValueError, r"Values beyond 1e\+150 .* Rescale"),
+    "huge": (with_value(1.01e150), ValueError, r"Values beyond 1e\+150, .*: 1\. .* Rescale"),
+    "huge and negative": (
+        with_value(-1e300),
+        ValueError,
+        r"Values beyond 1e\+150, .*: 1\. .* Rescale",
+    ),
     "1-d": (lambda X: X[:, 0], ValueError, "Expected 2D array, got 1D array"),
     "3-d": (lambda X: X[None], ValueError, "Found array with dim 3"),
     "no rows": (lambda X: X[:0], ValueError, r"Found array with 0 sample\(s\)"),
@@ -338,6 +343,24 @@ BAD_X = {
     "words": (lambda X: X.astype(int).astype(str).astype(object) + "x", ValueError, "string"),
     "complex": (lambda X: X + 1j, ValueError, "Complex data not supported"),
     "None in frame": (lambda X: pd.DataFrame(X).replace(3.0, None), ValueError, "contains NaN"),
+    "masked": (
+        lambda X: np.ma.masked_greater(X, 90.0),
+        ValueError,
+        "X is a masked array, .* leave their rows out",
+    ),
+    "pandas, infinite": (
+        lambda X: pd.DataFrame(X).replace(3.0, np.inf),
+        ValueError,
+        "Input X contains infinity",
+    ),
+    "nested lists": (
+        lambda X: [[1.0, [2.0]]] * len(X),
+        ValueError,
+        "inhomogeneous|setting an array",
+    ),
+    "ragged": (lambda X: [[1.0], *X[1:].tolist()], ValueError, "inhomogeneous|setting an array"),
+    "nothing": (lambda X: None, ValueError, "Expected 2D array, got scalar"),
+    "a dict": (lambda X: {"a": X[:, 0]}, (TypeError, ValueError), "array|dict"),
     "a scalar": (lambda X: 3.0, ValueError, "Expected 2D array, got scalar"),
 }
 
@@ -415,6 +438,8 @@ BAD_WEIGHTS = {
     "words": (lambda w: ["heavy"] * len(w), "could not convert string to float"),
     "NaN as number": (lambda w: np.nan, "Input sample_weight contains NaN"),
     "negative number": (lambda w: -1, "Negative values in sample_weight"),
+    "masked": (lambda w: np.ma.masked_array(w, w > 0.0), "sample_weight is a masked array"),
+    "complex": (lambda w: w + 1j, "Complex data not supported"),
 }
 
 
@@ -459,6 +484,8 @@ BAD_Y = {
     "too short": (lambda y: y[1:], ValueError, r"inconsistent numbers of samples: \[80, 79\]"),
     "indicators": (lambda y: np.eye(3)[y], ValueError, "y should be a 1d array"),
     "scalar": (lambda y: 1, ValueError, "y should be a 1d array"),
+    "masked": (lambda y: np.ma.masked_equal(y, 2), ValueError, "y is a masked array"),
+    "complex": (lambda y: y + 1j, ValueError, "Complex data not supported"),
     "objects of two types": (
         lambda y: np.where(y == 2, "two", y.astype(object)),
         (TypeError, ValueError),
@@ -734,7 +761,30 @@ def test_bad_priors_at_the_next_prediction(case):
     assert_refuses(estimator, (TypeError, ValueError), "priors", lambda: estimator.predict(X))
 
 
-@pytest.mark.parametrize("n_jobs", [0, "2"], ids=repr)
+@pytest.mark.parametrize("calibrate", [None, 1, 0.0, "yes", [True]], ids=repr)
+@both_fits
+@all_beginnings
+def test_bad_calibrate(beginning, method, calibrate):
+    X, y = good_data()
+    estimator = beginning(OnlineKDEClassifier).set_params(calibrate=calibrate)
+    call = getattr(estimator, method)
+    assert_refuses(estimator, TypeError, "calibrate must be True or False", lambda: call(X, y))
+    assert_usable(estimator.set_params(calibrate=True), beginning)
+
+
+@both_estimators
+def test_the_feature_with_huge_values_is_named(Estimator):
+    X, y = good_data()
+    frame = pd.DataFrame(X, columns=["a", "b"])
+    frame.loc[3, "b"] = -1e200
+    for call in (Estimator().fit, Estimator().partial_fit):
+        with pytest.raises(ValueError, match=r"Values beyond 1e\+150, in features: b\. "):
+            call(frame, y)
+    with pytest.raises(ValueError, match=r"in features: 0, 1, 2, .*, 9, \.\.\.\. "):
+        Estimator().fit(np.full((3, 12), 1e151), y[:3])
+
+
+@pytest.mark.parametrize("n_jobs", [0, "2", 1.5], ids=repr)
 @both_fits
 @all_beginnings
 def test_bad_n_jobs(beginning, method, n_jobs):
