@@ -1,6 +1,8 @@
 """A call that learns is made as a whole or not at all, wherever it is stopped."""
 
+import os
 import pickle
+import subprocess
 import sys
 from pathlib import Path
 
@@ -18,10 +20,15 @@ both_estimators = pytest.mark.parametrize(
 
 
 def stream():
-    """Rows in which compressions, revitalization, a checkpoint and a window's end fall due."""
+    """Rows in which compressions, revitalization, a checkpoint and a window's end fall due.
+
+    And an outlier for each class.
+    """
     rng = np.random.default_rng(0)
     y = rng.integers(0, 2, size=150)
-    return rng.normal(size=(150, 2)) + 3.0 * y[:, None], y
+    X = rng.normal(size=(150, 2)) + 3.0 * y[:, None]
+    X[[np.argmax(y == 0), np.argmax(y == 1)]] = 1e6
+    return X, y
 
 
 def traced(call, on_line):
@@ -78,3 +85,58 @@ def test_stopped_at_any_line(state_of, Estimator, error, method):
     # The last of them goes on as if nothing had been.
     getattr(estimator, method)(X[100:], y[100:])
     assert state_of(estimator) == state_of(whole)
+
+
+SHORT_OF_MEMORY = """
+import pickle, resource
+from pathlib import Path
+import numpy as np
+import skokde
+
+def learn():
+    model.partial_fit(X[40:], y[40:])
+
+rng = np.random.default_rng(0)
+y = rng.integers(0, 2, size=120)
+X = rng.normal(size=(120, 100)) + y[:, None]
+begun = pickle.dumps(skokde.{Estimator}().fit(X[:40], y[:40]))
+model = pickle.loads(begun)
+learn()
+learned = pickle.dumps(model)
+unlimited = resource.getrlimit(resource.RLIMIT_AS)
+n_failed = 0
+# From next to nothing to what is just not enough.
+for megabytes in np.geomspace(0.05, 2.0, 8):
+    model = pickle.loads(begun)
+    before = dict(vars(model))
+    size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (size + int(1e6 * megabytes), unlimited[1]))
+    try:
+        learn()
+    except MemoryError:
+        resource.setrlimit(resource.RLIMIT_AS, unlimited)
+        n_failed += 1
+        assert vars(model).keys() == before.keys()
+        assert all(vars(model)[name] is before[name] for name in before)
+        assert pickle.dumps(model) == begun
+        learn()
+    resource.setrlimit(resource.RLIMIT_AS, unlimited)
+    assert pickle.dumps(model) == learned
+print(n_failed)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is limited as on Linux")
+@both_estimators
+def test_out_of_memory(Estimator):
+    script = SHORT_OF_MEMORY.replace("{Estimator}", Estimator.__name__)
+    # What has been freed goes back to the system, or it would be there for the next array.
+    at_once = {"MALLOC_MMAP_THRESHOLD_": "16384", "MALLOC_TRIM_THRESHOLD_": "16384"}
+    run = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", script],
+        env=os.environ | at_once,
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 0, run.stderr
+    assert 0 < int(run.stdout) < 8
