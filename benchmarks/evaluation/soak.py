@@ -327,6 +327,14 @@ def main(description: str) -> None:
     stream = Stream(options.samples, options.features, tuple(options.events), options.seed)
     soak = Soak.start(stream, options.forgetting, options.checkpoint).run(options.checkpoint)
     soak.frame.to_csv(options.out / "soak.csv", index=False, float_format="%.5g")
-    print(f"Run with {versions()}.\n\n{frame_markdown(soak.frame, '{:.4g}'.format)}")
-    print(soak.verdict())
+    report = "\n\n".join(
+        [
+            "# Soak",
+            f"Made by `benchmarks/soak.py`. Last run with {versions()}.",
+            soak.verdict(),
+            frame_markdown(soak.frame, "{:.4g}".format),
+        ]
+    )
+    (options.out / "soak.md").write_text(report + "\n")
+    print(report)
     sys.exit(int(soak.n_broken > 0))
