@@ -178,8 +178,8 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         Raises
         ------
         ValueError
-            For NaN, infinite, masked or huge values, sparse input, continuous targets, negative or only
-            zero weights, or a parameter out of its range. The estimator is then as it was.
+            For NaN, infinite, masked or huge values, sparse input, continuous targets, negative or
+            only zero weights, or a parameter out of its range. The estimator is then as it was.
         TypeError
             For a parameter of the wrong type.
         """

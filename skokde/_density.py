@@ -189,8 +189,8 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         Raises
         ------
         ValueError
-            For NaN, infinite, masked or huge values, sparse input, negative or only zero weights, or a
-            parameter out of its range. The estimator is then as it was.
+            For NaN, infinite, masked or huge values, sparse input, negative or only zero weights,
+            or a parameter out of its range. The estimator is then as it was.
         TypeError
             For a parameter of the wrong type.
 
