@@ -44,7 +44,9 @@ def test_a_run_breaks_nothing(whole):
     assert frame.broken.tolist() == [""] * N_CHECKS
     assert whole.position == whole.n_rows.sum() == 20_000
     assert set(" ".join(frame.began).split()) == set(KINDS)
-    assert frame["accuracy, %"][:5].min() > 75.0  # before anything happens
+    accuracy = frame["accuracy, %"]
+    assert accuracy[:5].min() > 75.0  # before anything happens
+    assert accuracy[-20:].min() > 75.0  # and after everything, outliers above all
 
 
 def test_a_stream_is_the_same_each_time_and_has_what_it_tells():
