@@ -315,6 +315,16 @@ def assert_usable(estimator, beginning):
     np.testing.assert_array_equal(estimator.score_samples(X), expected.score_samples(X))
 
 
+def assert_refuses_parameter(estimator, beginning, method, parameter, value, error, match):
+    """The call raises with the parameter's name; with a good value the estimator goes on."""
+    X, y = good_data()
+    good = estimator.get_params()[parameter]
+    estimator.set_params(**{parameter: value})
+    call = getattr(estimator, method)
+    assert_refuses(estimator, error, rf"(?s)(?=.*{parameter}).*{match}", lambda: call(X, y))
+    assert_usable(estimator.set_params(**{parameter: good}), beginning)
+
+
 def with_value(value):
     def make(X):
         X = X.copy()
@@ -656,14 +666,9 @@ BAD_PARAMETERS = [
 @all_beginnings
 @both_estimators
 def test_bad_parameters(Estimator, beginning, method, parameter, value, error, match):
-    X, y = good_data()
-    estimator = beginning(Estimator)
-    good = estimator.get_params()[parameter]
-    estimator.set_params(**{parameter: value})
-    call = getattr(estimator, method)
-    # The message names the parameter.
-    assert_refuses(estimator, error, rf"(?s)(?=.*{parameter}).*{match}", lambda: call(X, y))
-    assert_usable(estimator.set_params(**{parameter: good}), beginning)
+    assert_refuses_parameter(
+        beginning(Estimator), beginning, method, parameter, value, error, match
+    )
 
 
 @pytest.mark.parametrize(
@@ -747,11 +752,8 @@ BAD_PRIORS = {
 @both_fits
 @all_beginnings
 def test_bad_priors(beginning, method, case):
-    X, y = good_data()
-    estimator = beginning(OnlineKDEClassifier).set_params(priors=BAD_PRIORS[case])
-    call = getattr(estimator, method)
-    assert_refuses(estimator, (TypeError, ValueError), "priors", lambda: call(X, y))
-    assert_usable(estimator.set_params(priors=None), beginning)
+    estimator, error = beginning(OnlineKDEClassifier), (TypeError, ValueError)
+    assert_refuses_parameter(estimator, beginning, method, "priors", BAD_PRIORS[case], error, "")
 
 
 @pytest.mark.parametrize("case", BAD_PRIORS)
@@ -761,15 +763,23 @@ def test_bad_priors_at_the_next_prediction(case):
     assert_refuses(estimator, (TypeError, ValueError), "priors", lambda: estimator.predict(X))
 
 
-@pytest.mark.parametrize("calibrate", [None, 1, 0.0, "yes", [True]], ids=repr)
+BAD_SETTINGS = [
+    *[
+        ("calibrate", value, TypeError, "must be True or False")
+        for value in (None, 1, 0.0, "yes", [True])
+    ],
+    ("n_jobs", 0, ValueError, ""),
+    ("n_jobs", "2", TypeError, "must be None or an integer"),
+    ("n_jobs", 1.5, TypeError, "must be None or an integer"),
+]
+
+
+@pytest.mark.parametrize(("parameter", "value", "error", "match"), BAD_SETTINGS, ids=str)
 @both_fits
 @all_beginnings
-def test_bad_calibrate(beginning, method, calibrate):
-    X, y = good_data()
-    estimator = beginning(OnlineKDEClassifier).set_params(calibrate=calibrate)
-    call = getattr(estimator, method)
-    assert_refuses(estimator, TypeError, "calibrate must be True or False", lambda: call(X, y))
-    assert_usable(estimator.set_params(calibrate=True), beginning)
+def test_bad_settings_of_the_classifier(beginning, method, parameter, value, error, match):
+    estimator = beginning(OnlineKDEClassifier)
+    assert_refuses_parameter(estimator, beginning, method, parameter, value, error, match)
 
 
 @both_estimators
@@ -782,17 +792,6 @@ def test_the_feature_with_huge_values_is_named(Estimator):
             call(frame, y)
     with pytest.raises(ValueError, match=r"in features: 0, 1, 2, .*, 9, \.\.\.\. "):
         Estimator().fit(np.full((3, 12), 1e151), y[:3])
-
-
-@pytest.mark.parametrize("n_jobs", [0, "2", 1.5], ids=repr)
-@both_fits
-@all_beginnings
-def test_bad_n_jobs(beginning, method, n_jobs):
-    X, y = good_data()
-    estimator = beginning(OnlineKDEClassifier).set_params(n_jobs=n_jobs)
-    call = getattr(estimator, method)
-    assert_refuses(estimator, (TypeError, ValueError), "n_jobs", lambda: call(X, y))
-    assert_usable(estimator.set_params(n_jobs=None), beginning)
 
 
 @both_fits

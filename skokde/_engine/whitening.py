@@ -81,7 +81,9 @@ class Frame(NamedTuple):
 
 
 class Whitening(NamedTuple):
-    """The frame in which the sample model has zero mean and unit covariance, outliers left out.
+    """The frame in which the sample model has zero mean and unit covariance.
+
+    Outliers are left out, and the covariance is that under a prior if there is any.
 
     Attributes
     ----------
