@@ -12,7 +12,7 @@ from skokde._engine.compression import compress
 from skokde._engine.covariance import Structure
 from skokde._engine.mixture import Mixture
 from skokde._engine.predictive import foretell, no_evidence
-from skokde._engine.revitalization import revitalize
+from skokde._engine.revitalization import may_revive, revitalize
 
 # Components that are held before the first compression, and how much of what a compression leaves
 # may be added before the next one. The published implementations start at 15 at most and compress
@@ -84,6 +84,8 @@ def fewer_components(mixture: Mixture, settings: Settings, most: int | None) -> 
     Under the bandwidth of the others they would never merge, and under one that is wide enough for
     them the others would.
     """
+    if mixture.n_components == 1 and not may_revive(mixture).any():
+        return mixture
     kernel = kernel_coordinates(mixture, settings.structure, settings.bandwidth)
     parts = []
     near = kernel.inliers

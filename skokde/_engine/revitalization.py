@@ -13,6 +13,15 @@ from skokde._engine.whitening import Frame
 SAMPLE = 1.0 - 1e-9
 
 
+def may_revive(mixture: Mixture) -> np.ndarray:
+    """Compounds (m,) of whose detailed models each half is a sample or more.
+
+    Halves of halves err, too, if ever so little: what is less than a sample is not set free.
+    """
+    halves = mixture.counts[: mixture.n_compounds, None] * mixture.detail_weights
+    return halves.min(axis=1, initial=np.inf) > SAMPLE
+
+
 def revitalize(mixture: Mixture, frame: Frame, threshold: float) -> Mixture:
     """Replace components that err against their detailed models by the models' components.
 
@@ -30,13 +39,12 @@ def revitalize(mixture: Mixture, frame: Frame, threshold: float) -> Mixture:
         Of the same count, mean and covariance.
     """
     m = mixture.n_compounds
-    counts = mixture.counts[:m, None] * mixture.detail_weights
-    revived = detail_errors(mixture, frame, low=threshold) > threshold
-    # Halves of halves err, too, if ever so little: what is less than a sample is not set free.
-    revived &= counts.min(axis=1, initial=np.inf) > SAMPLE
+    revived = may_revive(mixture)
+    if revived.any():
+        revived &= detail_errors(mixture, frame, low=threshold) > threshold
     if not revived.any():
         return mixture
-    counts = counts[revived].ravel()
+    counts = (mixture.counts[:m, None] * mixture.detail_weights)[revived].ravel()
     means = mixture.detail_means[revived].reshape(-1, mixture.n_features)
     covariances = mixture.detail_covariances[revived]
     covariances = covariances.reshape(-1, *covariances.shape[2:])
