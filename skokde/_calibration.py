@@ -4,6 +4,10 @@ At checkpoints, positions of the stream that are fixed, it keeps its class densi
 and the rows that follow. A window of rows later it predicts their classes, all at once, and adjusts
 the pool that makes probabilities of densities. So the result does not depend on the blocks in which
 the stream comes, and little is held, for a small part of the time.
+
+Rows that come sorted by class would teach that all are of the class that is about to come. So each
+class counts in a window as much as it does in the model, and what a window lacks is made up for by
+the last rows of the class that were predicted before it.
 """
 
 from __future__ import annotations
@@ -25,6 +29,10 @@ from skokde._engine.scored import kde_of
 FIRST_CHECKPOINT = 20
 SHARE_BETWEEN = 0.1
 LONGEST_WINDOW = 256
+# As many predicted rows are kept as are in this number of windows.
+KEPT = 3
+# For the log-density of a row that is too far away for any.
+LOWEST = -1e300
 
 
 Mapper = Callable[[Callable[[State], np.ndarray], list[State]], list[np.ndarray]]
@@ -64,12 +72,47 @@ class Window(NamedTuple):
         fitted = np.array([state is not None for state in self.states])
         return np.flatnonzero(fitted & (self.class_count > 0.0))
 
+    @property
+    def shares(self) -> np.ndarray:
+        """Of these classes among all samples (n_classes,), zero for the others."""
+        class_count = np.zeros_like(self.class_count)
+        class_count[self.seen] = self.class_count[self.seen]
+        return class_count / class_count.sum()
+
     def with_rows(self, rows: np.ndarray, codes: np.ndarray, counts: np.ndarray) -> Window:
         return self._replace(
             rows=np.concatenate([self.rows, rows]),
             codes=np.concatenate([self.codes, codes]),
             counts=np.concatenate([self.counts, counts]),
         )
+
+
+class Predicted(NamedTuple):
+    """Rows that were predicted before they were learned.
+
+    Attributes
+    ----------
+    rows : (n, d) array
+    codes : (n,) array of int
+        Their classes.
+    counts : (n,) array
+        How many samples each row stands for.
+    log_densities : (n,) array
+        Under their classes, as these were before them.
+    """
+
+    rows: np.ndarray
+    codes: np.ndarray
+    counts: np.ndarray
+    log_densities: np.ndarray
+
+    def last(self, numbers: np.ndarray) -> Predicted:
+        """At most so many rows of each class, the last ones."""
+        chosen = [np.flatnonzero(self.codes == c)[::-1][:n] for c, n in enumerate(numbers)]
+        return Predicted(*(array[np.sort(np.concatenate(chosen))] for array in self))
+
+    def followed_by(self, later: Predicted) -> Predicted:
+        return Predicted(*(np.concatenate(arrays) for arrays in zip(self, later, strict=True)))
 
 
 class Calibration(NamedTuple):
@@ -88,6 +131,8 @@ class Calibration(NamedTuple):
     last : (row, code) or None
         The last row.
     window : Window or None
+    predicted : Predicted or None
+        The last rows of earlier windows, of each class `KEPT` times as many as are in one.
     """
 
     pool: Pool
@@ -96,10 +141,11 @@ class Calibration(NamedTuple):
     due: int
     last: tuple[np.ndarray, int] | None
     window: Window | None
+    predicted: Predicted | None
 
     @classmethod
     def start(cls, n_classes: int) -> Calibration:
-        return cls(Pool.bayes(n_classes), None, 0, FIRST_CHECKPOINT, None, None)
+        return cls(Pool.bayes(n_classes), None, 0, FIRST_CHECKPOINT, None, None, None)
 
     def grown(self, chosen: np.ndarray, n_classes: int) -> Calibration:
         """With more classes, the old ones having new numbers among them."""
@@ -113,9 +159,12 @@ class Calibration(NamedTuple):
             window = window._replace(
                 states=states, class_count=class_count, codes=chosen[window.codes]
             )
+        predicted = self.predicted
+        if predicted is not None:
+            predicted = predicted._replace(codes=chosen[predicted.codes])
         last = None if self.last is None else (self.last[0], int(chosen[self.last[1]]))
         pool = Pool.bayes(n_classes).with_classes(chosen, self.pool)
-        return self._replace(pool=pool, window=window, last=last)
+        return self._replace(pool=pool, window=window, predicted=predicted, last=last)
 
     def is_due(self, row: np.ndarray, code: int) -> bool:
         """Whether a window begins or ends before a row."""
@@ -146,8 +195,7 @@ class Calibration(NamedTuple):
         """
         calibration = self
         if self.window is not None:
-            pool = self._predicted(class_count.sum(), structure, bandwidth, in_threads)
-            calibration = self._replace(pool=pool, window=None)
+            calibration = self._without_window(class_count.sum(), structure, bandwidth, in_threads)
             due = self.window.start + between(self.window.start)
             if due > self.position:
                 return calibration._replace(due=due)
@@ -198,38 +246,75 @@ class Calibration(NamedTuple):
             calibration = calibration._replace(window=window)
         return calibration, n
 
-    def _predicted(
+    def _without_window(
         self,
         n_samples: float,
         structure: Structure,
         bandwidth: str | float | np.ndarray,
         in_threads: Mapper,
-    ) -> Pool:
-        """The pool after the prediction of the window's rows."""
-        window = self.window
-        seen = window.seen
+    ) -> Calibration:
+        """The calibration after the prediction of the window's rows."""
+        window, calibration = self.window, self._replace(window=None)
+        seen, shares = window.seen, window.shares
         known = np.isin(window.codes, seen)
         if not known.any():
-            return self.pool
-        X, codes, counts = window.rows[known], window.codes[known], window.counts[known]
+            return calibration
+        n = int(known.sum())
+        new = Predicted(window.rows[known], window.codes[known], window.counts[known], np.empty(n))
+        earlier = self.predicted or new.last(np.zeros_like(seen))
+        used = balanced(earlier, new, shares)
         states = [window.states[c] for c in seen]
 
         def log_density(state: State) -> np.ndarray:
-            return kde_of(state, structure, bandwidth, self.covariance).log_density(X)
+            return kde_of(state, structure, bandwidth, self.covariance).log_density(used.rows)
 
+        log_densities = np.column_stack(in_threads(log_density, states))
+        codes, rows = np.searchsorted(seen, used.codes), np.arange(len(used.codes))
+        # Their classes have learned the earlier ones.
+        log_densities[rows[:-n], codes[:-n]] = used.log_densities[:-n]
         means = np.array([inlier_moments(state.mixture)[1] for state in states])
         q = Discriminant.of(means, self.covariance, structure)
-        class_count = window.class_count[seen]
         pool = learn_pool(
             self.pool.of_classes(seen),
-            np.log(class_count / class_count.sum()),
-            np.column_stack(in_threads(log_density, states)),
-            q.log_densities(X),
-            np.searchsorted(seen, codes),
-            counts,
+            np.log(shares[seen]),
+            log_densities,
+            q.log_densities(used.rows),
+            codes,
+            used.counts,
             n_samples,
         )
-        return self.pool.with_classes(seen, pool)
+        own = np.maximum(log_densities[rows[-n:], codes[-n:]], LOWEST)
+        new = new._replace(log_densities=own)
+        return calibration._replace(
+            pool=self.pool.with_classes(seen, pool),
+            predicted=earlier.followed_by(new).last(np.ceil(KEPT * n * shares).astype(np.intp)),
+        )
+
+
+def balanced(earlier: Predicted, new: Predicted, shares: np.ndarray) -> Predicted:
+    """The rows of a window with earlier ones of the classes that it lacks, at their right counts.
+
+    Parameters
+    ----------
+    earlier, new : Predicted
+    shares : (n_classes,) array, sum one
+        Of the classes, in what is returned; but if there are no earlier rows to make up for a
+        class it goes on lacking.
+
+    Returns
+    -------
+    Predicted
+        The new rows stand last.
+    """
+    total, n_classes = new.counts.sum(), len(shares)
+    due = total * shares
+    came = np.bincount(new.codes, new.counts, minlength=n_classes)
+    lacking = np.maximum(due - came, 0.0)
+    made_up = earlier.last(np.ceil(len(new.codes) * lacking / total).astype(np.intp))
+    found = np.bincount(made_up.codes, made_up.counts, minlength=n_classes)
+    of_earlier = made_up.counts * lacking[made_up.codes] / found[made_up.codes]
+    of_new = new.counts * np.minimum(1.0, due[new.codes] / came[new.codes])
+    return made_up.followed_by(new)._replace(counts=np.concatenate([of_earlier, of_new]))
 
 
 def between(position: int) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from skokde._calibration import Calibration, Window
+from skokde._calibration import Calibration, Predicted, Window
 from skokde._engine.covariance import structure_of
 from skokde._engine.learn import State
 from skokde._engine.mixture import Mixture
@@ -26,7 +26,7 @@ FORMAT = 1
 PARTS: dict[type, dict[str, type]] = {
     State: {"mixture": Mixture},
     Window: {"states": State},
-    Calibration: {"pool": Pool, "window": Window},
+    Calibration: {"pool": Pool, "window": Window, "predicted": Predicted},
 }
 
 
@@ -125,7 +125,7 @@ def check_state(state: State, d: int) -> None:
 def check_calibration(calibration: Calibration, n_classes: int, d: int) -> None:
     """Raise unless this can be the calibration of so many classes and features."""
     expect(isinstance(calibration, Calibration), "calibration")
-    pool, window = calibration.pool, calibration.window
+    pool, window, predicted = calibration.pool, calibration.window, calibration.predicted
     expect(isinstance(pool, Pool), "pool")
     expect_array(pool.weights, "pool's weights", (2 + n_classes,))
     expect_array(pool.precision, "pool's precision", (2 + n_classes, 2 + n_classes))
@@ -140,6 +140,12 @@ def check_calibration(calibration: Calibration, n_classes: int, d: int) -> None:
         expect(len(calibration.last) == 2, "last row")
         expect_array(calibration.last[0], "last row", (d,))
         expect_whole(calibration.last[1], "class of the last row", 0, n_classes - 1)
+    if predicted is not None:
+        n = len(predicted.rows)
+        expect_array(predicted.rows, "predicted rows", (n, d))
+        expect_array(predicted.counts, "counts of predicted rows", (n,), least=0.0)
+        expect_array(predicted.log_densities, "log-densities of predicted rows", (n,))
+        expect_codes(predicted.codes, "classes of predicted rows", n, n_classes)
     if window is not None:
         expect(calibration.covariance is not None, "covariance", "there with a window")
         n = len(window.rows)

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from math import ceil
 
 import numpy as np
 import pytest
@@ -13,10 +14,13 @@ import twins
 from skokde import OnlineKDEClassifier, OnlineKDEDensity
 from skokde._calibration import (
     FIRST_CHECKPOINT,
+    KEPT,
     LONGEST_WINDOW,
     SHARE_BETWEEN,
     Calibration,
+    Predicted,
     Window,
+    balanced,
     between,
 )
 from skokde._engine.covariance import STRUCTURES
@@ -119,29 +123,47 @@ def by_hand(X, y, n_classes, covariance_type):
     structure = STRUCTURES[covariance_type]
     parameters = {"covariance_type": covariance_type, "bandwidth": "plugin"}
     pool = Pool.bayes(n_classes)
+    predicted = {c: [] for c in range(n_classes)}  # number of the row, its log-density
     for start, end in schedule(len(X), n_classes):
         if end >= len(X):  # it ends before the row that comes after it
             break
         before = slice(None, start)
+        # Each class counts as often as it was there before, with earlier rows if it has to.
+        shares = np.bincount(y[before], minlength=n_classes) / start
+        rows, weights = [], []
+        for c in range(n_classes):
+            came = [i for i in range(start, end) if y[i] == c]
+            due = (end - start) * shares[c]
+            lacking = due - len(came)
+            again = predicted[c][-ceil(lacking) :] if lacking > 0.0 else []
+            rows += [i for i, _ in again] + came
+            weights += [lacking / len(again)] * len(again) if again else []
+            weights += [min(1.0, due / len(came))] * len(came) if came else []
         states = [
             OnlineKDEDensity(**parameters).fit(X[before][y[before] == c])._state
             for c in range(n_classes)
         ]
         shared = twins.shared_covariance(X[before], y[before])
         shared = np.diag(shared).copy() if covariance_type == "diag" else shared
-        log_density = np.column_stack(
-            [kde_of(s, structure, "plugin", shared).log_density(X[start:end]) for s in states]
-        )
+        kdes = [kde_of(s, structure, "plugin", shared) for s in states]
+        log_density = np.column_stack([kde.log_density(X[rows]) for kde in kdes])
+        for c in range(n_classes):
+            for i, value in predicted[c]:
+                if i in rows:
+                    log_density[rows.index(i), c] = value
+            predicted[c] += [
+                (i, kdes[c].log_density(X[[i]])[0]) for i in range(start, end) if y[i] == c
+            ]
+            predicted[c] = predicted[c][-ceil(KEPT * (end - start) * shares[c]) :]
         means = np.array([X[before][y[before] == c].mean(axis=0) for c in range(n_classes)])
         q = Discriminant.of(means, shared, structure)
-        counts = np.bincount(y[before], minlength=n_classes)
         pool = learn_pool(
             pool,
-            np.log(counts / start),
+            np.log(shares),
             log_density,
-            q.log_densities(X[start:end]),
-            y[start:end],
-            np.ones(end - start),
+            q.log_densities(X[rows]),
+            y[rows],
+            np.array(weights),
             float(end),
         )
     return pool
@@ -157,6 +179,48 @@ def test_pool_is_learned_from_predictions_of_each_window(covariance_type):
     np.testing.assert_allclose(pool.weights, expected.weights, atol=1e-5)
     np.testing.assert_allclose(pool.precision, expected.precision, rtol=1e-4, atol=1e-4)
     assert pool.count == pytest.approx(expected.count)
+
+
+def predicted_rows(codes, counts=1.0):
+    """Rows that are their numbers."""
+    n = np.arange(float(len(codes)))
+    return Predicted(n[:, None], np.array(codes, dtype=np.intp), counts * np.ones(len(n)), -n)
+
+
+def test_each_class_counts_in_a_window_as_it_does_in_the_model():
+    earlier = predicted_rows([0, 1, 0, 2, 0, 0])
+    new = predicted_rows([1, 1, 2, 1, 1, 1, 1, 1], 2.0)
+    shares = np.array([0.25, 0.625, 0.125])
+    rows = balanced(earlier, new, shares)
+    # Of class 0 a quarter of 16 is lacking: the last two rows of a quarter of eight.
+    assert rows.rows.ravel().tolist() == [4.0, 5.0, *range(8)]
+    assert rows.log_densities.tolist() == [-4.0, -5.0, *range(0, -8, -1)]
+    counts = np.bincount(rows.codes, rows.counts)
+    np.testing.assert_allclose(counts / counts.sum(), shares)
+    np.testing.assert_allclose(rows.counts[2:] / rows.counts[0], np.where(new.codes == 1, 5 / 7, 1))
+    assert counts.sum() == pytest.approx(16.0)
+    # Classes of which there is no earlier row are not made up for.
+    rows = balanced(earlier.last(np.zeros(3, dtype=int)), new, shares)
+    np.testing.assert_allclose(np.bincount(rows.codes, rows.counts), [0.0, 10.0, 2.0])
+
+
+def test_the_last_rows_of_each_class():
+    rows = predicted_rows([0, 1, 0, 2, 0, 0]).last(np.array([2, 5, 0]))
+    assert rows.rows.ravel().tolist() == [1.0, 4.0, 5.0]
+    assert rows.codes.tolist() == [1, 0, 0]
+
+
+@pytest.mark.parametrize("apart", [0.7, 2.0])
+@both_structures
+def test_rows_sorted_by_class(covariance_type, apart):
+    X, y = stream(1800, d=4, apart=apart)
+    (X, new), (y, of) = (np.split(a, [800]) for a in (X, y))
+    shuffled = learned(X, y, covariance_type=covariance_type)
+    for order in (np.argsort(y, kind="stable"), np.argsort(-y, kind="stable")):
+        by_class = learned(X[order], y[order], covariance_type=covariance_type)
+        assert by_class.score(new, of) > shuffled.score(new, of) - 0.03
+        losses = [log_loss(of, c.predict_proba(new)) for c in (by_class, shuffled)]
+        assert losses[0] < losses[1] + 0.05
 
 
 @both_structures
@@ -319,7 +383,7 @@ def test_state_is_plain():
     plain = (type(None), np.ndarray, float, int, bool)
 
     def check(value):
-        if isinstance(value, (Calibration, Window, Pool, State, tuple, list)):
+        if isinstance(value, (Calibration, Window, Predicted, Pool, State, tuple, list)):
             for part in value:
                 check(part)
         else:
@@ -373,6 +437,10 @@ def test_what_is_held_in_a_window_is_little():
             for array in (window.rows, window.codes, window.counts):
                 held = array if array.base is None else array.base
                 assert len(held) <= LONGEST_WINDOW
+        if classifier._calibration.predicted is not None:
+            for array in classifier._calibration.predicted:
+                assert array.base is None
+                assert len(array) <= KEPT * LONGEST_WINDOW + 3
     assert 200 <= most <= LONGEST_WINDOW
 
 
@@ -484,7 +552,8 @@ def test_rows_of_classes_that_a_window_does_not_know_teach_nothing(assert_same_m
     classifier = learned(X[:44], late[:44], classes=[0, 1, 2])
     assert len(classifier._calibration.window.rows) == 4
     classifier.partial_fit(X[44:45], late[44:45])
-    assert classifier._calibration.pool.count == pytest.approx(1.0)
+    # The row is of one of two equally frequent classes.
+    assert classifier._calibration.pool.count == pytest.approx(0.5, abs=0.1)
     late[40] = 2
     none = learned(X[:45], late[:45], classes=[0, 1, 2])
     assert none._calibration.pool.count == 0.0
