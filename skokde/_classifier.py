@@ -62,8 +62,8 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         log P(c) + b_c + t log p(x | c) + s log q(x | c), but for a constant, where q is a t
         distribution about the mean of the class with the average covariance within the classes.
         Which t, s >= 0 and b_c have the least log-loss is learned from rows that are predicted
-        before they are learned, from 20 rows for each class on. False: t = 1, s = b_c = 0, as in
-        the paper. Can be set later.
+        before they are learned, from 20 rows for each class on, in which each class counts as it
+        does in ``class_count_``. False: t = 1, s = b_c = 0, as in the paper. Can be set later.
     priors : array-like of shape (n_classes,), default=None
         Prior probabilities in the order of ``classes_``, of sum one. They are divided by their sum
         over the classes of which a sample has been seen. None: proportional to ``class_count_``.

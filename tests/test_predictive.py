@@ -638,6 +638,12 @@ def test_prior_for_the_covariance_is_that_of_the_classifier():
     np.testing.assert_allclose(logs, expected.logpdf(points), rtol=1e-9)
 
 
+def test_the_prior_stays_whatever_the_number_of_samples():
+    prior = random_prior(2, "full")
+    for count in (2e3 - 2, 1e6, 1e300):
+        np.testing.assert_allclose(with_prior(np.zeros((2, 2)), count, prior), 1e-3 * prior)
+
+
 def test_state_knows_no_evidence_at_first():
     state = State.empty(2, STRUCTURES["full"])
     assert state.n_foretold == 0

@@ -10,12 +10,6 @@ import numpy as np
 from skokde._engine._moments import match_group_moments
 from skokde._engine.covariance import Structure
 
-# Components with less than this share of the count are dropped, if all variances stay the same
-# but for this, and anyway with less than that, whose sums of squares underflow.
-FORGOTTEN = 1e-20
-VARIANCE_RTOL = 1e-12
-UNDERFLOWED = 1e-150
-
 
 class Mixture(NamedTuple):
     """The sample model p_s and the detailed model q_i of each of its components.
@@ -115,21 +109,9 @@ class Mixture(NamedTuple):
         return out
 
     def without_vanished(self) -> Mixture:
-        """Drop components that have been forgotten, unless they are far enough to move a variance.
-
-        And, however far, those whose count has underflowed, as far as sums of squares go.
-        """
-        total = self.counts.sum()
-        if self.counts.min() > FORGOTTEN * total:
-            return self
-        rest = self.part(self.counts > FORGOTTEN * total)
-        if np.all(rest._variances() >= (1.0 - VARIANCE_RTOL) * self._variances()):
-            return rest
-        return self.part(self.counts > UNDERFLOWED * total)
-
-    def _variances(self) -> np.ndarray:
-        _, _, covariance = total_moments(self)
-        return covariance if covariance.ndim == 1 else covariance.diagonal()
+        """Drop components whose count has underflowed, as far as sums of squares go."""
+        keep = self.counts > 1e-150 * self.counts.sum()
+        return self if keep.all() else self.part(keep)
 
 
 def flatten(covariances: np.ndarray) -> np.ndarray:

@@ -10,12 +10,16 @@ import numpy as np
 
 from skokde._engine.mixture import match_moments
 
+# The prior is never worth less, however many the samples: equal rows would have kernels ever
+# narrower with their number, and rows next to them would go to any class with wider ones.
+LEAST_SHARE = 1e-3
+
 
 def with_prior(covariance: np.ndarray, count: float, prior: np.ndarray) -> np.ndarray:
     """Covariance of samples under a prior that is worth one observation for each feature.
 
     With fewer than d the conjugate prior of a (d, d) covariance, the inverse Wishart distribution,
-    is improper: it is the weakest one that is a prior.
+    is improper: it is the weakest one that is a prior. A thousandth of it always stays.
 
     Parameters
     ----------
@@ -26,7 +30,7 @@ def with_prior(covariance: np.ndarray, count: float, prior: np.ndarray) -> np.nd
     prior : array of the same shape
     """
     d = prior.shape[-1]
-    share = d / (count + d)
+    share = max(d / (count + d), LEAST_SHARE)
     return (1.0 - share) * covariance + share * prior
 
 
