@@ -8,10 +8,14 @@ from hypothesis import settings
 from sklearn.base import BaseEstimator
 
 # The same examples in each run: a test that fails sometimes would teach people to look away.
-settings.register_profile("skokde", deadline=None, derandomize=True, max_examples=20)
+settings.register_profile(
+    "skokde", deadline=None, derandomize=True, max_examples=20, stateful_step_count=15
+)
 settings.load_profile("skokde")
 # Other and more examples with each run, by pytest --hypothesis-profile=nightly.
-settings.register_profile("nightly", deadline=None, max_examples=400, print_blob=True)
+settings.register_profile(
+    "nightly", deadline=None, max_examples=400, stateful_step_count=30, print_blob=True
+)
 
 # The benchmark limits its processes by means that Windows does not have.
 collect_ignore = ["test_evaluation.py", "test_soak.py"] if sys.platform == "win32" else []

@@ -50,9 +50,8 @@ def traced(call, on_line):
 
 
 @pytest.mark.parametrize("method", ["fit", "partial_fit"])
-@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
 @both_estimators
-def test_stopped_at_any_line(state_of, Estimator, error, method):
+def test_stopped_at_any_line(state_of, Estimator, method):
     X, y = stream()
     fitted = Estimator().fit(X[:100], y[:100])
     before, pickled = state_of(fitted), pickle.dumps(fitted)
@@ -65,13 +64,18 @@ def test_stopped_at_any_line(state_of, Estimator, error, method):
     traced(lambda: getattr(whole, method)(X[100:], y[100:]), count)
     assert state_of(whole) != before
     assert len(lines) > 100
-    # Each line once, at the first or at a later time, in turns.
-    for i, (line, times) in enumerate(lines.items()):
+    # At each line, the first or a later time that it runs, in turns; at each fifth by both errors.
+    stops = [
+        (error, *line)
+        for i, line in enumerate(lines.items())
+        for error in (KeyboardInterrupt, MemoryError)[: 1 if i % 5 else 2]
+    ]
+    for i, (error, line, times) in enumerate(stops):
         estimator = pickle.loads(pickled)
         held = dict(vars(estimator))
         left = [1 + i % times]
 
-        def stop(*at, line=line, left=left):
+        def stop(*at, line=line, left=left, error=error):
             if at == line:
                 left[0] -= 1
                 if not left[0]:

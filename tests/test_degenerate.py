@@ -386,7 +386,7 @@ def test_any_classifier(stream, covariance_type, bandwidth):
     np.testing.assert_allclose(proba.sum(axis=1), 1.0, rtol=1e-12)
 
 
-@pytest.mark.parametrize(("size", "n"), [(1, 45), (7, None)], ids=["rows", "7 rows"])
+@pytest.mark.parametrize(("size", "n"), [(1, 36), (7, None)], ids=["rows", "7 rows"])
 @every_bandwidth
 @both_structures
 @every_stream

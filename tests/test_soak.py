@@ -176,23 +176,23 @@ def test_a_killed_process_resumes_to_the_same_model(whole, assert_same_run, tmp_
 
 # --------------------------------------------------------------------------------------- memory
 
-# A byte for each of the 40,000 samples between (a row is 32), so 100 for each of 400 calls.
+# A byte for each of the 24,000 samples between (a row is 32), so 100 for each of 240 calls.
 # Python's own caches, of attributes by their names for one, grow by some kB until they are full.
-ALLOWED = 40_000
+ALLOWED = 24_000
 
 
 @pytest.mark.parametrize("Estimator", [OnlineKDEDensity, OnlineKDEClassifier])
 def test_memory_does_not_grow(Estimator):
-    stream, estimator = Stream(60_000, kinds=()), Estimator()
+    stream, estimator = Stream(40_000, kinds=()), Estimator()
 
     def learn(start, stop):
-        """The most that is held in the last 10,000 rows: a model waxes and wanes."""
+        """The most that is held in the last 8,000 rows: a model waxes and wanes."""
         held = []
         for at in range(start, stop, 100):
             X, y = stream.rows(at, 100)
             estimator.partial_fit(X, y)
             estimator.score_samples(X[:5])
-            if at >= stop - 10_000 and not at % 500:
+            if at >= stop - 8_000 and not at % 500:
                 gc.collect()
                 held.append(tracemalloc.get_traced_memory()[0])
         return max(held)
@@ -200,8 +200,8 @@ def test_memory_does_not_grow(Estimator):
     gc.freeze()  # what was there before is not looked at in each collection
     tracemalloc.start()
     try:
-        before = learn(0, 20_000)
-        after = learn(20_000, 60_000)
+        before = learn(0, 16_000)
+        after = learn(16_000, 40_000)
     finally:
         tracemalloc.stop()
         gc.unfreeze()

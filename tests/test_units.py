@@ -224,8 +224,10 @@ DEGENERATE = {
 
 
 @pytest.mark.filterwarnings("ignore::skokde.DegenerateDataWarning")
-@pytest.mark.parametrize("bandwidth", ["predictive", "plugin", "okde", 2.0])
-@pytest.mark.parametrize("threshold", [0.02, 0.3])
+@pytest.mark.parametrize(
+    ("bandwidth", "threshold"),
+    [("predictive", 0.02), ("predictive", 0.3), ("plugin", 0.02), ("okde", 0.3), (2.0, 0.02)],
+)
 @both_structures
 @pytest.mark.parametrize("data", DEGENERATE)
 def test_degenerate_data(data, covariance_type, threshold, bandwidth):
