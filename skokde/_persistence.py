@@ -18,6 +18,7 @@ from skokde._engine.learn import State
 from skokde._engine.mixture import Mixture
 from skokde._engine.pooling import Pool
 from skokde._engine.predictive import no_evidence
+from skokde._validation import TINY
 
 # To be raised when what is stored changes; older formats stay readable.
 FORMAT = 1
@@ -143,7 +144,7 @@ def check_calibration(calibration: Calibration, n_classes: int, d: int) -> None:
     if predicted is not None:
         n = len(predicted.rows)
         expect_array(predicted.rows, "predicted rows", (n, d))
-        expect_array(predicted.counts, "counts of predicted rows", (n,), least=0.0)
+        expect_array(predicted.counts, "counts of predicted rows", (n,), least=TINY)
         expect_array(predicted.log_densities, "log-densities of predicted rows", (n,))
         expect_codes(predicted.codes, "classes of predicted rows", n, n_classes)
     if window is not None:
@@ -151,7 +152,7 @@ def check_calibration(calibration: Calibration, n_classes: int, d: int) -> None:
         n = len(window.rows)
         expect_whole(window.start, "start of the window", 0)
         expect_array(window.rows, "rows of the window", (n, d))
-        expect_array(window.counts, "counts of the window", (n,), least=0.0)
+        expect_array(window.counts, "counts of the window", (n,), least=TINY)
         expect_array(window.class_count, "class counts of the window", (n_classes,), least=0.0)
         expect_codes(window.codes, "classes of the window", n, n_classes)
         expect(len(window.states) == n_classes, "states of the window", "one for each class")
