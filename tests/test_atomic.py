@@ -134,6 +134,7 @@ print(n_failed)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is limited as on Linux")
+@pytest.mark.skipif("asan" in os.environ.get("LD_PRELOAD", ""), reason="it reserves terabytes")
 @both_estimators
 def test_out_of_memory(Estimator):
     script = SHORT_OF_MEMORY.replace("{Estimator}", Estimator.__name__)
