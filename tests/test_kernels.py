@@ -342,6 +342,13 @@ def test_coordinates(d, covariance_type, kind):
     got, expected = _whitening.covariances_in(covs, *frame), twins.covariances_in(covs, *frame)
     np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-12)
     assert _whitening.points_in(means[:0], *frame).shape == (0, d)
+    # Those whose squares would overflow are made narrower, as the others are not.
+    covs[::2] *= 1e250
+    frame = frame[0], 1e-40 * frame[1], frame[2]
+    got, expected = _whitening.covariances_in(covs, *frame), twins.covariances_in(covs, *frame)
+    assert np.abs(expected[::2]).max(initial=1e280) > 1e270
+    for a, b in zip(got, expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12 * np.abs(b).max())
 
 
 def test_points_out_of_reach_stay_finite():

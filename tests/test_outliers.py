@@ -182,3 +182,21 @@ def test_what_is_most_of_the_stream_is_no_outlier():
     assert density.bandwidth_[0, 0] < 1.0
     assert density.score_samples([[1e3]]) > -2.0
     assert density.means_[density.outliers_].max(initial=0.0) < 10.0
+
+
+@pytest.mark.filterwarnings("ignore::skokde.DegenerateDataWarning")  # no plug-in scale there
+@every_rule
+@both_structures
+def test_outliers_that_are_too_far_for_squares(covariance_type, bandwidth):
+    # In spreads of the others: their rows may have no density, but nothing is infinite or NaN.
+    rng = np.random.default_rng(0)
+    X = 1e-80 * rng.normal(size=(200, 2))
+    X[::20] = 1e100 * rng.normal(size=(10, 2))
+    density = OnlineKDEDensity(covariance_type=covariance_type, bandwidth=bandwidth).fit(X)
+    assert density.outliers_.any()
+    for array in (*density.kde_mixture(), density.bandwidth_):
+        assert np.isfinite(array).all()
+    scores = density.score_samples(X)
+    assert np.isfinite(scores[1:20]).all()
+    assert np.all(scores < np.inf)
+    assert not np.isnan(scores).any()

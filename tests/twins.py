@@ -192,8 +192,18 @@ def points_in(X, center, spread, matrix):
 
 
 def covariances_in(covs, center, spread, matrix):
-    whole = matrices(matrix[None], len(center))[0] / spread[:, None]
-    return flattened(whole.T @ matrices(covs, len(center)) @ whole, covs.shape[1])
+    # Deviations first: their squares may overflow, and are made smaller where they would.
+    full = matrices(covs, len(center))
+    deviations = np.sqrt(np.diagonal(full, axis1=1, axis2=2))
+    safe = np.where(deviations > 0.0, deviations, 1.0)
+    correlations = full / safe[:, :, None] / safe[:, None, :]
+    factors = (deviations / spread)[:, :, None] * matrices(matrix[None], len(center))[0]
+    with np.errstate(over="ignore", invalid="ignore"):
+        trace = np.einsum("nij,nik,nkj->n", factors, correlations, factors)
+    widest = (deviations / spread).max(axis=1, initial=0.0)
+    narrower = np.where(trace < 1e300, 1.0, 1e140 / np.where(widest > 0.0, widest, 1.0))
+    factors *= narrower[:, None, None]
+    return flattened(factors.transpose(0, 2, 1) @ correlations @ factors, covs.shape[1])
 
 
 def detail_errors(weights, means, covs, detail_weights, detail_means, detail_covs, *frame_and_low):

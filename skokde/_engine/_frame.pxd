@@ -1,5 +1,6 @@
 # The coordinates of a `Frame`, for the compiled functions.
 
+from libc.math cimport fmax, sqrt
 from scipy.linalg.cython_blas cimport dgemm
 from skokde._engine._gaussian cimport row_times
 
@@ -60,19 +61,40 @@ cdef inline void map_points(
                 out[i * d + j] = frame.scratch[j] * frame.matrix[j]
 
 
+cdef inline double map_covariance(Coordinates frame, const double* cov, double* out) noexcept nogil:
+    # One covariance; its trace is returned.
+    cdef Py_ssize_t j, d = frame.d
+    cdef int order = <int>d
+    cdef char no = b"N", yes = b"T"
+    cdef double one = 1.0, zero = 0.0, trace = 0.0
+    if frame.full:  # column-major: whole (cov whole^T)
+        dgemm(&no, &no, &order, &order, &order, &one, frame.whole, &order, <double*>cov, &order,
+              &zero, frame.scratch, &order)
+        dgemm(&no, &yes, &order, &order, &order, &one, frame.scratch, &order, frame.whole, &order,
+              &zero, out, &order)
+    else:
+        for j in range(d):
+            out[j] = cov[j] * frame.whole[j] * frame.whole[j]
+    for j in range(d):
+        trace += out[j * (d + 1) if frame.full else j]
+    return trace
+
+
 cdef inline void map_covariances(
     Coordinates frame, Py_ssize_t n, const double* covs, double* out
 ) noexcept nogil:
-    cdef Py_ssize_t i, j, d = frame.d
-    cdef int order = <int>d
-    cdef char no = b"N", yes = b"T"
-    cdef double one = 1.0, zero = 0.0
+    # Those that are too wide, of outliers, are made narrower: their squares would overflow.
+    cdef Py_ssize_t i, j, d = frame.d, size = d * d if frame.full else d
+    cdef double widest, too_wide = 1e300, enough = 1e140
     for i in range(n):
-        if frame.full:  # column-major: whole (cov whole^T)
-            dgemm(&no, &no, &order, &order, &order, &one, frame.whole, &order,
-                  <double*>covs + i * d * d, &order, &zero, frame.scratch, &order)
-            dgemm(&no, &yes, &order, &order, &order, &one, frame.scratch, &order, frame.whole,
-                  &order, &zero, out + i * d * d, &order)
-        else:
-            for j in range(d):
-                out[i * d + j] = covs[i * d + j] * frame.whole[j] * frame.whole[j]
+        if map_covariance(frame, covs + i * size, out + i * size) < too_wide:
+            continue
+        widest = 0.0
+        for j in range(d):
+            widest = fmax(
+                widest, sqrt(covs[i * size + (j * (d + 1) if frame.full else j)]) / frame.spread[j]
+            )
+        for j in range(size):
+            frame.whole[j] *= enough / widest
+        map_covariance(frame, covs + i * size, out + i * size)
+        prepare_covariances(frame)
