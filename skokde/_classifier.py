@@ -450,6 +450,10 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         if not (self.calibrate or is_predictive(settings.bandwidth)):
             self._learn_part(X, codes, weights, settings)
             return
+        if not len(X):  # what was set takes effect all the same
+            settings = settings._replace(prior=self._calibration.covariance)
+            self._learn_part(X, codes, weights, settings)
+            return
         done = 0
         while done < len(X):
             calibration = self._calibration

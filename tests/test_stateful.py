@@ -438,6 +438,14 @@ def test_max_components_set_in_mid_stream_holds_for_all_classes():
     assert max(density.n_components_ for density in classifier.estimators_) <= 2
 
 
+def test_what_is_set_takes_effect_with_rows_that_count_nothing():
+    X, y = np.arange(30.0)[:, None], np.resize([0, 1], 30)
+    classifier = OnlineKDEClassifier().fit(X, y).set_params(max_components=2)
+    classifier.partial_fit(X[:3], y[:3], sample_weight=np.zeros(3))
+    assert max(density.n_components_ for density in classifier.estimators_) <= 2
+    assert classifier.class_count_.tolist() == [15.0, 15.0]
+
+
 @pytest.mark.parametrize("far", [1e3, 1e6, 1e12])
 def test_a_row_far_out_after_a_compression_has_a_density(far):
     X = np.append(np.random.default_rng(0).normal(size=34), far)[:, None]
