@@ -75,9 +75,9 @@ class Window(NamedTuple):
     @property
     def shares(self) -> np.ndarray:
         """Of these classes among all samples (n_classes,), zero for the others."""
-        class_count = np.zeros_like(self.class_count)
-        class_count[self.seen] = self.class_count[self.seen]
-        return class_count / class_count.sum()
+        seen, shares = self.seen, np.zeros_like(self.class_count)
+        shares[seen] = self.class_count[seen] / self.class_count[seen].sum()
+        return shares
 
     def with_rows(self, rows: np.ndarray, codes: np.ndarray, counts: np.ndarray) -> Window:
         return self._replace(
@@ -108,8 +108,9 @@ class Predicted(NamedTuple):
 
     def last(self, numbers: np.ndarray) -> Predicted:
         """At most so many rows of each class, the last ones."""
-        chosen = [np.flatnonzero(self.codes == c)[::-1][:n] for c, n in enumerate(numbers)]
-        return Predicted(*(array[np.sort(np.concatenate(chosen))] for array in self))
+        last = [np.flatnonzero(self.codes == c)[::-1][:n] for c, n in enumerate(numbers)]
+        chosen = np.sort(np.concatenate(last))
+        return Predicted(*(array[chosen] for array in self))
 
     def followed_by(self, later: Predicted) -> Predicted:
         return Predicted(*(np.concatenate(arrays) for arrays in zip(self, later, strict=True)))

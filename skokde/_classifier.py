@@ -447,10 +447,8 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         counted = weights > 0.0
         if not counted.all():
             X, codes, weights = X[counted], codes[counted], weights[counted]
-        if not (self.calibrate or is_predictive(settings.bandwidth)):
-            self._learn_part(X, codes, weights, settings)
-            return
-        if not len(X):  # what was set takes effect all the same
+        # Without rows, too, what was set takes effect.
+        if not (len(X) and (self.calibrate or is_predictive(settings.bandwidth))):
             settings = settings._replace(prior=self._calibration.covariance)
             self._learn_part(X, codes, weights, settings)
             return
