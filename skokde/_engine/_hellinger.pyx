@@ -74,7 +74,7 @@ cdef void log_densities(
     cdef double* delta = work
     cdef double* y = work + d
     cdef double* whitened = work + 2 * d
-    cdef const double* b
+    cdef const double* b = NULL
     for j in range(d):
         delta[j] = mean[j] - other_mean[j]
     if other_inv_root == NULL:
