@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from evaluation.soak import KINDS, N_CHECKS, Soak, Stream, main
+from evaluation.soak import KINDS, N_CHECKS, Soak, Stream, main, traced_memory
 from skokde import OnlineKDEClassifier, OnlineKDEDensity
 
 SOAK = Path(__file__).parents[1] / "benchmarks" / "soak.py"
@@ -115,6 +115,20 @@ def test_the_exit_code_tells_of_broken_invariants(tmp_path, monkeypatch, capsys)
             main("")
         assert end.value.code == code
         assert ("few components" in capsys.readouterr().out) == bool(code)
+
+
+def test_traced_memory_is_that_of_all_but_the_run():
+    tracemalloc.start()
+    try:
+        before = traced_memory()
+        held = np.zeros(10**5)
+        assert traced_memory() - before == pytest.approx(held.nbytes / 1e3, rel=0.01)
+        soak = Soak.start(Stream(1000), FORGETTING).run()
+    finally:
+        tracemalloc.stop()
+    traced, pickled = soak.frame["traced, kB"], soak.frame["pickle, kB"]
+    assert (traced > pickled).all()
+    assert f"{traced[25:].max():.0f} in the second" in soak.verdict()
 
 
 # ------------------------------------------------------------------------------------ going on

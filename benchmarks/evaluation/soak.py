@@ -9,6 +9,7 @@ import pickle
 import resource
 import sys
 import time
+import tracemalloc
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -171,6 +172,12 @@ def resident_memory() -> float:
     return int(path.read_text().split()[1]) * resource.getpagesize() / 1e6
 
 
+def traced_memory() -> float:
+    """Memory in kB that Python holds for all but this file, as far as it is traced."""
+    others = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(False, __file__)])
+    return sum(trace.size for trace in others.traces) / 1e3
+
+
 @dataclass
 class Soak:
     """A run, and how far it has come.
@@ -257,6 +264,7 @@ class Soak:
             | {"us per sample": 1e6 * seconds / (stop - begin)}
             | figures
             | {"RSS, MB": resident_memory(), "peak, MB": peak_memory()}
+            | ({"traced, kB": traced_memory()} if tracemalloc.is_tracing() else {})
             | {"pickle, kB": n_bytes / 1e3, "broken": ", ".join(broken)}
         )
 
@@ -301,11 +309,17 @@ class Soak:
         frame, tenth = self.frame, max(1, len(self.records) // 10)
         us, rss = frame["us per sample"], frame["RSS, MB"]
         first, last = us[:tenth].mean(), us[-tenth:].mean()
+        memory = f"RSS: {rss.iloc[-1] - rss.iloc[tenth - 1]:+.1f} MB since a tenth of the stream"
+        if "traced, kB" in frame:
+            traced, half = frame["traced, kB"], len(frame) // 2
+            memory += (
+                f"; traced memory: at most {traced[:half].max():.0f} kB in the first half, "
+                f"{traced[half:].max():.0f} in the second"
+            )
         return (
             f"us per sample: {first:.1f} in the first tenth, {last:.1f} in the last "
-            f"({last / first:.2f} times); RSS: {rss.iloc[-1] - rss.iloc[tenth - 1]:+.1f} MB since "
-            f"a tenth of the stream; check points with broken invariants: {self.n_broken} of "
-            f"{len(frame)}."
+            f"({last / first:.2f} times); {memory}; check points with broken invariants: "
+            f"{self.n_broken} of {len(frame)}."
         )
 
 
@@ -318,6 +332,7 @@ def main(description: str) -> None:
     parser.add_argument("--forgetting", type=float, default=0.9999, help="default: %(default)s")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--events", nargs="*", choices=list(KINDS), default=list(KINDS))
+    parser.add_argument("--traced", action="store_true", help="trace Python's memory, too: slow")
     parser.add_argument("--checkpoint", type=Path, help="file to go on from, written on the way")
     parser.add_argument("--out", type=Path, default=RESULTS, help="default: %(default)s")
     options = parser.parse_args()
@@ -325,6 +340,8 @@ def main(description: str) -> None:
         parser.error("--samples must be at least 1000: all classes are there at each check point")
     options.out.mkdir(parents=True, exist_ok=True)
     stream = Stream(options.samples, options.features, tuple(options.events), options.seed)
+    if options.traced:
+        tracemalloc.start()
     soak = Soak.start(stream, options.forgetting, options.checkpoint).run(options.checkpoint)
     soak.frame.to_csv(options.out / "soak.csv", index=False, float_format="%.5g")
     report = "\n\n".join(
