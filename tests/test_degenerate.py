@@ -6,7 +6,6 @@ degenerate as a set, in units and thresholds, are in test_units.py.
 
 from collections.abc import Callable
 from functools import cache
-from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -409,36 +408,9 @@ def test_any_cap(stream, covariance_type):
 # ------------------------------------------------------------------------ what is sensible for each
 
 
-KNOWN = [  # estimator, stream, structures, bandwidths, and why it fails
-    (
-        (OnlineKDEDensity,),
-        "sorted by value",
-        ("full", "diag"),
-        ("predictive",),
-        "each row is foretold as beyond all others, which speaks for wide kernels",
-    ),
-]
-
-
-def sensible(Estimator, streams):
-    """All combinations, those that are known to fail marked as such."""
-    cases = []
-    for case in product(streams, ("full", "diag"), BANDWIDTHS):
-        why = [
-            reason
-            for estimators, stream, structures, bandwidths, reason in KNOWN
-            if Estimator in estimators
-            and case[0] == stream
-            and case[1] in structures
-            and case[2] in bandwidths
-        ]
-        cases.append(
-            pytest.param(*case, marks=[pytest.mark.xfail(reason=r, strict=True) for r in why])
-        )
-    return pytest.mark.parametrize(("stream", "covariance_type", "bandwidth"), cases)
-
-
-@sensible(OnlineKDEDensity, STREAMS)
+@every_bandwidth
+@both_structures
+@every_stream
 def test_sensible_density(stream, covariance_type, bandwidth):
     s, density = STREAMS[stream], learned(OnlineKDEDensity, stream, covariance_type, bandwidth)
     last = np.median(density.score_samples(s.X[-30:]))
@@ -447,7 +419,9 @@ def test_sensible_density(stream, covariance_type, bandwidth):
         s.density(density, s)
 
 
-@sensible(OnlineKDEClassifier, [name for name in STREAMS if STREAMS[name].classifier])
+@every_bandwidth
+@both_structures
+@pytest.mark.parametrize("stream", [name for name in STREAMS if STREAMS[name].classifier])
 def test_sensible_classifier(stream, covariance_type, bandwidth):
     s = STREAMS[stream]
     s.classifier(learned(OnlineKDEClassifier, stream, covariance_type, bandwidth), s)

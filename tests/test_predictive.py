@@ -54,9 +54,12 @@ def density_of(covariance_type, X, **parameters):
 # ---------------------------------------------------------------------------------------- widths
 
 
-def widths_by_hand(mixture, covariance_type, prior=None):
-    """Weights, means and covariances for each width, from the definition."""
-    count, mean, covariance = twins.mixture_moments(mixture)
+def widths_by_hand(mixture, covariance_type, prior=None, leading=None):
+    """Weights, means and covariances for each width, from the definition.
+
+    The kernels are those of the leading components, by default of all.
+    """
+    count, mean, covariance = twins.mixture_moments(leading or mixture)
     d = len(mean)
     if prior is not None:
         covariance = (count * covariance + d * prior) / (count + d)
@@ -179,24 +182,12 @@ def test_samples_that_came_later_are_scored_in_the_same_kernels(covariance_type)
             break
     else:
         raise AssertionError("all are settled at all times")
-    mixture = density._mixture
-    count, mean, covariance = twins.mixture_moments(part)
-    covariance = np.diag(np.diag(covariance)) if covariance_type == "diag" else covariance
-    full = twins.full_covariances(mixture.all_covariances())
-    shares = mixture.counts / mixture.counts.sum()
-    weights = density._evidence / density._evidence.sum()
-    points, total = X[:20], 0.0
-    for weight, scale in zip(weights, KERNEL_SCALES, strict=False):
-        b = scale * normal_reference(2, count)
-        a = (1.0 + b**2) ** -0.5
-        total += weight * np.exp(
-            twins.mixture_log_pdf(
-                points, shares, mean + a * (mixture.means - mean), a**2 * (full + b**2 * covariance)
-            )
-        )
-    for weight, scale in zip(weights[len(KERNEL_SCALES) :], GAUSSIAN_SCALES, strict=True):
-        total += weight * multivariate_normal(mean, scale**2 * covariance).pdf(points)
-    np.testing.assert_allclose(density.score_samples(points), np.log(total), rtol=1e-9)
+    mixture, points = density._mixture, X[:20]
+    by_hand = widths_by_hand(mixture, covariance_type, leading=part)
+    logs = np.column_stack([twins.mixture_log_pdf(points, *parts) for parts in by_hand])
+    shares = density._evidence / density._evidence.sum()
+    expected = np.log(np.exp(logs) @ shares)
+    np.testing.assert_allclose(density.score_samples(points), expected, rtol=1e-9)
 
 
 @pytest.mark.parametrize("forgetting_factor", [1.0, 0.98])
@@ -297,25 +288,22 @@ def test_rows_that_no_width_can_tell_count_for_nothing():
     )
 
 
-def by_hand_foretold(mixture, parts, covariance_type, prior=None):
-    """Log-densities of Diracs under all widths of the model without them, and their counts."""
+def by_hand_foretold(mixture, turns, covariance_type, prior=None):
+    """Log-densities of Diracs under all widths of the model without others, and their counts.
+
+    In each turn some are predicted by some others, under the kernels of the latter's leading ones.
+    """
     logs, counts = [], []
-    m = mixture.n_compounds
-    for part in parts:
-        held_out = np.asarray(part)
-        stays = np.ones(mixture.n_components, dtype=bool)
-        stays[held_out] = False
-        rest = mixture._replace(counts=mixture.counts[stays], means=mixture.means[stays])
-        assert rest.n_compounds == m  # compounds are never held out
-        logs += [
-            [
-                twins.mixture_log_pdf(point[None], *parts)[0]
-                for parts in widths_by_hand(rest, covariance_type, prior)
-            ]
-            for point in mixture.means[held_out]
-        ]
-        counts += list(mixture.counts[held_out])
-    return np.array(logs), np.array(counts)
+    for predicted, *known in turns:
+        rest, leading = (
+            mixture._replace(counts=mixture.counts[chosen], means=mixture.means[chosen])
+            for chosen in known
+        )
+        widths = widths_by_hand(rest, covariance_type, prior, leading)
+        means = mixture.means[predicted]
+        logs.append(np.column_stack([twins.mixture_log_pdf(means, *parts) for parts in widths]))
+        counts.append(mixture.counts[predicted])
+    return np.concatenate(logs), np.concatenate(counts)
 
 
 def forgotten(evidence, n_samples):
@@ -330,7 +318,7 @@ def forgotten(evidence, n_samples):
 @pytest.mark.parametrize("with_a_prior", [False, True], ids=["", "prior"])
 @both_structures
 @pytest.mark.parametrize("d", [1, 3])
-def test_samples_since_the_last_compression_are_foretold_without_them(
+def test_half_of_the_new_samples_are_foretold_without_any_the_others_with_their_help(
     d, covariance_type, with_a_prior
 ):
     density = density_of(covariance_type, twins.clumps(d, 100))
@@ -341,8 +329,10 @@ def test_samples_since_the_last_compression_are_foretold_without_them(
     mixture = mixture._replace(counts=counts)
     prior = random_prior(d, covariance_type) if with_a_prior else None
     full_prior = None if prior is None else twins.full_covariances(prior[None])[0]
-    held_out = np.arange(n, mixture.n_components)
-    logs, counts = by_hand_foretold(mixture, [held_out], covariance_type, full_prior)
+    old, new = np.arange(n), np.arange(n, mixture.n_components)
+    even, odd = new[new % 2 == 0], new[new % 2 == 1]
+    turns = [(even, old, old), (odd, np.append(old, even), old)]
+    logs, counts = by_hand_foretold(mixture, turns, covariance_type, full_prior)
     expected = forgotten(naive_weigh(SOME_EVIDENCE, logs, counts), mixture.counts.sum())
     got = foretell(mixture, n, SOME_EVIDENCE, STRUCTURES[covariance_type], prior)
     np.testing.assert_allclose(got, expected, rtol=1e-7)
@@ -357,13 +347,15 @@ def test_before_any_compression_each_part_is_foretold_by_the_others(n, covarianc
     X = twins.clumps(2, n)
     mixture = density_of(covariance_type, X)._mixture
     folds = [np.arange(fold, n, N_FOLDS) for fold in range(min(n, N_FOLDS))]
-    folds = [fold for fold in folds if n - len(fold) > 1]  # nothing can be told from one sample
+    rests = [np.setdiff1d(np.arange(n), fold) for fold in folds]
+    # Nothing can be told from one sample.
+    turns = [(fold, rest, rest) for fold, rest in zip(folds, rests, strict=True) if len(rest) > 1]
     structure = STRUCTURES[covariance_type]
     got = foretell(mixture, 0, no_evidence(), structure, None)
     if n == 2:
         np.testing.assert_array_equal(got, no_evidence())
     else:
-        logs, counts = by_hand_foretold(mixture, folds, covariance_type)
+        logs, counts = by_hand_foretold(mixture, turns, covariance_type)
         expected = forgotten(naive_weigh(no_evidence(), logs, counts), n)
         np.testing.assert_allclose(got, expected, rtol=1e-7)
     # What is scored has that evidence at once.

@@ -11,6 +11,7 @@ is shrunk towards the mean by a = (1 + b^2)^(-1/2), so that the model's mean and
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -76,6 +77,12 @@ class PredictiveKDE(NamedTuple):
         components = components_in(frame, *mixture[:3])
         components = components._replace(means=staying(components.means, spreads, shrinks))
         return cls(KDE.of(frame, components, widths / narrowest, shrinks), spreads, evidence)
+
+    def with_later(self, mixture: Mixture) -> PredictiveKDE:
+        """Of a mixture with more Diracs after the others, too; they don't change the kernels."""
+        later = self.kde.frame.points(mixture.means[len(self.kde.components.weights) :])
+        later = staying(later, self.spreads, self.kde.shrinks)
+        return self._replace(kde=self.kde.with_diracs(mixture.counts, later))
 
     @property
     def weights(self) -> np.ndarray:
@@ -155,8 +162,8 @@ def weigh(evidence: np.ndarray, log_densities: np.ndarray, counts: np.ndarray) -
     return new
 
 
-def without(mixture: Mixture, chosen: np.ndarray) -> tuple[Mixture, np.ndarray, np.ndarray]:
-    """A mixture without some of its Diracs, and the counts and means of those.
+def without(mixture: Mixture, chosen: np.ndarray) -> Mixture:
+    """A mixture without some of its Diracs.
 
     Parameters
     ----------
@@ -165,8 +172,39 @@ def without(mixture: Mixture, chosen: np.ndarray) -> tuple[Mixture, np.ndarray, 
     """
     m = mixture.n_compounds
     kept = np.append(np.ones(m, dtype=bool), ~chosen)
-    rest = mixture._replace(counts=mixture.counts[kept], means=mixture.means[kept])
-    return rest, *mixture.diracs(chosen)
+    return mixture._replace(counts=mixture.counts[kept], means=mixture.means[kept])
+
+
+def turns(
+    mixture: Mixture,
+    n_foretold: int,
+    evidence: np.ndarray,
+    structure: Structure,
+    prior: np.ndarray | None,
+) -> Iterator[tuple[PredictiveKDE, np.ndarray]]:
+    """Densities and masks over the Diracs: which are predicted by them.
+
+    Half of the new samples are predicted by what was there before them, the others with the help of
+    the first half. Rows that come next to each other in time are alike: if all had help, kernels
+    would become too narrow for what is to come. In rows sorted by value each is beyond all before:
+    if none had help, kernels would become too wide.
+
+    The parameters are those of `foretell`.
+    """
+    number = np.arange(mixture.n_compounds, mixture.n_components)
+    new = number >= n_foretold
+    parts = [new] if n_foretold else [number % N_FOLDS == fold for fold in range(N_FOLDS)]
+    for part in parts:
+        rest = without(mixture, part)
+        # Nothing can be told from one sample, nor from samples that are as good as forgotten.
+        remembered = rest.counts.sum() > LEAST_SHARE * mixture.counts.sum()
+        if not (remembered and (rest.n_components > 1 or rest.n_compounds)):
+            continue
+        known = PredictiveKDE.of(rest, evidence, structure, prior)
+        helped = part & (number % 2 == 1) & bool(n_foretold)
+        yield known, part & ~helped
+        if helped.any():
+            yield known.with_later(without(mixture, helped)), helped
 
 
 def foretell(
@@ -182,8 +220,8 @@ def foretell(
     ----------
     mixture : Mixture
     n_foretold : int
-        Leading components that came out of the last compression. The others are Diracs; if there
-        has been no compression all are, and they are predicted in turns.
+        Leading components that came out of the last compression. The others are Diracs, and are
+        predicted; if there has been no compression all are, each part by the others.
     evidence : (n_widths,) array
     structure : Structure
     prior : (d, d) or (d,) array, or None
@@ -193,20 +231,12 @@ def foretell(
     -------
     (n_widths,) array
     """
-    number = np.arange(mixture.n_compounds, mixture.n_components)
-    if n_foretold:
-        parts = [number >= n_foretold]
-    else:
-        parts = [number % N_FOLDS == fold for fold in range(N_FOLDS)]
     logs, counts = [], []
-    for part in parts:
-        rest, part_counts, means = without(mixture, part)
-        # Nothing can be told from one sample, nor from samples that are as good as forgotten.
-        remembered = rest.counts.sum() > LEAST_SHARE * mixture.counts.sum()
-        if len(means) and remembered and (rest.n_components > 1 or rest.n_compounds):
-            kde = PredictiveKDE.of(rest, evidence, structure, prior)
+    for kde, predicted in turns(mixture, n_foretold, evidence, structure, prior):
+        if predicted.any():
+            predicted_counts, means = mixture.diracs(predicted)
             logs.append(kde.log_densities(means))
-            counts.append(part_counts)
+            counts.append(predicted_counts)
     if logs:
         evidence = weigh(evidence, np.concatenate(logs), np.concatenate(counts))
     prior_evidence = no_evidence()
@@ -254,6 +284,4 @@ def predictive_kde(
         evidence = foretell(mixture, 0, evidence, structure, prior)
     if known is None:
         known = PredictiveKDE.of(settled(mixture, n_foretold), evidence, structure, prior)
-    later = known.kde.frame.points(mixture.means[len(known.kde.components.weights) :])
-    later = staying(later, known.spreads, known.kde.shrinks)
-    return known._replace(kde=known.kde.with_diracs(mixture.counts, later), evidence=evidence)
+    return known.with_later(mixture)._replace(evidence=evidence)
