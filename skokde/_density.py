@@ -150,7 +150,7 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
     ...     block = np.concatenate([rng.normal(-2, 1, (50, 1)), rng.normal(2, 1, (50, 1))])
     ...     density = density.partial_fit(block)
     >>> density.score_samples([[0.0], [2.0]]).round(1)
-    array([-2.5, -1.7])
+    array([-2.6, -1.7])
     """
 
     _learned = ("_mixture", "_limit", "_n_foretold", "_evidence", "_n_samples_seen")
