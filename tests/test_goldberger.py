@@ -221,6 +221,23 @@ def test_features_constant_within_a_component_stay_so():
 
 
 @both_structures
+@pytest.mark.parametrize("d", [2, 5])
+@pytest.mark.parametrize("scale", [1e-16, 1e-100, 1e-150])
+def test_features_that_hardly_vary_stay_within_their_spread(scale, d, covariance_type):
+    # The frame mixes them with the others, whose rounding is more than all of their variance.
+    means, covs, frame = gaussians(d, covariance_type)
+    units = np.where(np.arange(d) < d // 2, scale, 1.0)
+    covs = STRUCTURES[covariance_type].rescale(covs, units)
+    _, new_means, new_covs = principal_axis_split(means * units, covs, frame)
+    full, halves = twins.full_covariances(covs), twins.full_covariances(new_covs[:, 0])
+    for before, after, ends in zip(full, halves, new_means, strict=True):
+        spreads = np.sqrt(np.diagonal(before))
+        assert np.all(np.ptp(ends, axis=0) <= 1.001 * spreads + 1e-15 * np.abs(ends[0]))
+        correlation, other = (matrix / np.outer(spreads, spreads) for matrix in (after, before))
+        assert np.linalg.eigvalsh(correlation)[0] > 0.7 * np.linalg.eigvalsh(other)[0] > 0.0
+
+
+@both_structures
 def test_split_of_nothing(covariance_type):
     structure = STRUCTURES[covariance_type]
     frame = gaussians(2, covariance_type)[2]

@@ -351,6 +351,14 @@ def test_coordinates(d, covariance_type, kind):
         np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12 * np.abs(b).max())
 
 
+def test_covariances_of_which_sums_overflow_to_either_side_stay_finite():
+    covs = 1e198 * np.array([[3.0, -4.0, 1.0, -4.0, 28.0, -2.0, 1.0, -2.0, 9.0]])
+    matrix = np.array([100.0, 40.0, -5.0, 40.0, 100.0, 3.0, -5.0, 3.0, 80.0])
+    frame = np.zeros(3), np.array([8e-101, 3e-101, 2e-101]), matrix
+    got, expected = _whitening.covariances_in(covs, *frame), twins.covariances_in(covs, *frame)
+    np.testing.assert_allclose(got, expected, rtol=1e-12)
+
+
 def test_points_out_of_reach_stay_finite():
     center, spread, matrix = np.zeros(2), np.array([1e-150, 1.0]), np.array([2.0, 1.0, 1.0, 2.0])
     points = _whitening.points_in(np.array([[1e150, -1e150]]), center, spread, matrix)

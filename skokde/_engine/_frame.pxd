@@ -1,6 +1,6 @@
 # The coordinates of a `Frame`, for the compiled functions.
 
-from libc.math cimport fmax, sqrt
+from libc.math cimport fabs, fmax, sqrt
 from scipy.linalg.cython_blas cimport dgemm
 from skokde._engine._gaussian cimport row_times
 
@@ -87,7 +87,8 @@ cdef inline void map_covariances(
     cdef Py_ssize_t i, j, d = frame.d, size = d * d if frame.full else d
     cdef double widest, too_wide = 1e300, enough = 1e140
     for i in range(n):
-        if map_covariance(frame, covs + i * size, out + i * size) < too_wide:
+        # After an overflow in between, a trace may be -inf as well.
+        if fabs(map_covariance(frame, covs + i * size, out + i * size)) < too_wide:
             continue
         widest = 0.0
         for j in range(d):

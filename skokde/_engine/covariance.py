@@ -33,7 +33,11 @@ class FullCovariance:
 
     def rescale(self, covariances: np.ndarray, factors: np.ndarray) -> np.ndarray:
         """Covariances after each coordinate is multiplied by its factor."""
-        return covariances * factors[:, None] * factors
+        return covariances * factors[..., :, None] * factors[..., None, :]
+
+    def times(self, covariances: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+        """Each covariance times a vector."""
+        return (covariances @ vectors[..., None])[..., 0]
 
     def map_vectors(self, vectors: np.ndarray, matrix: np.ndarray) -> np.ndarray:
         return vectors @ matrix
@@ -83,6 +87,9 @@ class DiagonalCovariance:
 
     def rescale(self, covariances: np.ndarray, factors: np.ndarray) -> np.ndarray:
         return covariances * factors * factors
+
+    def times(self, covariances: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+        return covariances * vectors
 
     def map_vectors(self, vectors: np.ndarray, matrix: np.ndarray) -> np.ndarray:
         return vectors * matrix
