@@ -3,6 +3,7 @@
 import copy
 import io
 import pickle
+import runpy
 from pathlib import Path
 
 import joblib
@@ -11,6 +12,7 @@ import pytest
 
 from skokde import OnlineKDEClassifier, OnlineKDEDensity
 from skokde._persistence import FORMAT
+from stored.store import fitted_models, stored_layout
 
 both_estimators = pytest.mark.parametrize(
     "Estimator", [OnlineKDEDensity, OnlineKDEClassifier], ids=["density", "classifier"]
@@ -93,6 +95,22 @@ def test_each_format_is_among_the_stored_files():
         f"format-{n}-{kind}.pkl" for n in range(1, FORMAT + 1) for kind in ("density", "classifier")
     }
     assert names <= {path.name for path in STORED.iterdir()}
+
+
+@pytest.mark.parametrize("kind", ["density", "classifier"])
+def test_a_change_of_layout_has_raised_the_format(kind):
+    with (STORED / f"format-{FORMAT}-{kind}.pkl").open("rb") as file:
+        stored = pickle.load(file)
+    if "layout" not in stored:
+        pytest.skip("the files of format 1 were stored without it")
+    models = {kind: estimator for kind, estimator, _ in fitted_models()}
+    assert stored_layout(models[kind]) == stored["layout"]
+
+
+def test_stored_files_are_written_on_demand_only():
+    before = {path: path.stat().st_mtime_ns for path in STORED.iterdir()}
+    runpy.run_path(str(STORED / "store.py"), run_name="imported")
+    assert {path: path.stat().st_mtime_ns for path in STORED.iterdir()} == before
 
 
 def stored_state(Estimator, n=130):

@@ -1,6 +1,7 @@
 """Store small models in the present format, for all later versions to load.
 
-Run it once when `skokde._persistence.FORMAT` has been raised, and commit the files.
+Run it once when `skokde._persistence.FORMAT` has been raised, and commit the files. Those of
+earlier formats stay as they are.
 """
 
 import pickle
@@ -11,12 +12,48 @@ import numpy as np
 from skokde import OnlineKDEClassifier, OnlineKDEDensity
 from skokde._persistence import FORMAT
 
-rng = np.random.default_rng(0)
-y = rng.integers(0, 3, size=70)
-X = rng.normal(size=(70, 3)) + y[:, None]
-labels = np.array(["a", "b", "c"])[y]
-for kind, estimator in (("density", OnlineKDEDensity()), ("classifier", OnlineKDEClassifier())):
-    estimator.fit(X, labels)
-    scores = estimator.score_samples(X[:10])
-    with (Path(__file__).parent / f"format-{FORMAT}-{kind}.pkl").open("wb") as file:
-        pickle.dump({"estimator": estimator, "X": X[:10], "scores": scores}, file, protocol=4)
+
+def layout(value, path=""):
+    """Names and types of all that is stored, without what depends on the data."""
+    if isinstance(value, dict):
+        return sorted(
+            line for name, part in value.items() for line in layout(part, f"{path}.{name}")
+        )
+    if isinstance(value, list) and value:
+        return layout(next((part for part in value if part is not None), None), f"{path}[]")
+    ndim = f" of {value.ndim} dimensions" if isinstance(value, np.ndarray) else ""
+    return [f"{path}: {type(value).__name__}{ndim}"]
+
+
+def stored_layout(estimator):
+    """The layout of a fitted estimator, but for what scikit-learn puts there."""
+    parameters = estimator.get_params()
+    state = estimator.__getstate__()
+    return layout({k: v for k, v in state.items() if k not in parameters and k[:4] != "_skl"})
+
+
+def fitted_models():
+    """Small models of each kind, some way into a window of the classifier's calibration."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 3, size=70)
+    X = rng.normal(size=(70, 3)) + y[:, None]
+    labels = np.array(["a", "b", "c"])[y]
+    yield "density", OnlineKDEDensity().fit(X), X
+    yield "classifier", OnlineKDEClassifier().fit(X, labels), X
+
+
+def main():
+    for kind, estimator, X in fitted_models():
+        rows = X[:10]
+        content = {
+            "estimator": estimator,
+            "X": rows,
+            "scores": estimator.score_samples(rows),
+            "layout": stored_layout(estimator),
+        }
+        with (Path(__file__).parent / f"format-{FORMAT}-{kind}.pkl").open("xb") as file:
+            pickle.dump(content, file, protocol=4)
+
+
+if __name__ == "__main__":
+    main()
