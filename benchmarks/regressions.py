@@ -99,10 +99,10 @@ def test_revitalization(benchmark, compression, covariance_type):
 @each_structure
 def test_clusters(benchmark, compression, covariance_type):
     _, kernel, components = compression
-    benchmark(cluster, components, 0.1, kernel.axis, None)
+    benchmark(cluster, components, 0.1, kernel.first_cut, None)
 
 
 @each_structure
 def test_merging(benchmark, compression, covariance_type):
     mixture, kernel, components = compression
-    benchmark(merge, mixture, cluster(components, 0.1, kernel.axis, None), kernel)
+    benchmark(merge, mixture, cluster(components, 0.1, kernel.first_cut, None), kernel)

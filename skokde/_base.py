@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from threadpoolctl import ThreadpoolController
 
-from skokde._persistence import FORMAT, check_format, expect, packed
+from skokde._persistence import FORMAT, check_format, expect, packed, upgraded
 
 # scikit-learn needs threadpoolctl itself.
 _blas = ThreadpoolController().select(user_api="blas")
@@ -110,7 +110,7 @@ class BaseOnlineKDE(BaseEstimator):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         check_format(type(self).__name__, state)
-        super().__setstate__({k: v for k, v in state.items() if k != "_format"})
+        super().__setstate__(upgraded(state))
         held = [name in vars(self) for name in self._learned]
         if any(held):
             expect(all(held), type(self).__name__)

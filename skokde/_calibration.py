@@ -17,12 +17,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skokde._engine.covariance import Structure
-from skokde._engine.learn import State
+from skokde._engine.experts import build_kde
 from skokde._engine.outliers import inlier_moments
-from skokde._engine.pooling import Discriminant, Pool, learn_pool
-from skokde._engine.prior import shared_covariance
-from skokde._engine.scored import kde_of
+from skokde._engine.pooling import Discriminant, LogLinearPool, learn_pool
+from skokde._engine.shrinkage import pooled_within_covariance
+from skokde._engine.state import Settings, State
 
 # The first checkpoint is after this many rows for each class seen, the next ones after this share
 # of the rows so far, and a window has at most this many rows.
@@ -42,7 +41,7 @@ def serially(function: Callable[[State], np.ndarray], states: list[State]) -> li
     return [function(state) for state in states]
 
 
-class Window(NamedTuple):
+class PendingBatch(NamedTuple):
     """Rows that await prediction, by the class densities before them.
 
     Attributes
@@ -79,7 +78,7 @@ class Window(NamedTuple):
         shares[seen] = self.class_count[seen] / self.class_count[seen].sum()
         return shares
 
-    def with_rows(self, rows: np.ndarray, codes: np.ndarray, counts: np.ndarray) -> Window:
+    def with_rows(self, rows: np.ndarray, codes: np.ndarray, counts: np.ndarray) -> PendingBatch:
         return self._replace(
             rows=np.concatenate([self.rows, rows]),
             codes=np.concatenate([self.codes, codes]),
@@ -87,7 +86,7 @@ class Window(NamedTuple):
         )
 
 
-class Predicted(NamedTuple):
+class ReplayBuffer(NamedTuple):
     """Rows that were predicted before they were learned.
 
     Attributes
@@ -106,14 +105,14 @@ class Predicted(NamedTuple):
     counts: np.ndarray
     log_densities: np.ndarray
 
-    def last(self, numbers: np.ndarray) -> Predicted:
+    def last(self, numbers: np.ndarray) -> ReplayBuffer:
         """At most so many rows of each class, the last ones."""
         last = [np.flatnonzero(self.codes == c)[::-1][:n] for c, n in enumerate(numbers)]
         chosen = np.sort(np.concatenate(last))
-        return Predicted(*(array[chosen] for array in self))
+        return ReplayBuffer(*(array[chosen] for array in self))
 
-    def followed_by(self, later: Predicted) -> Predicted:
-        return Predicted(*(np.concatenate(arrays) for arrays in zip(self, later, strict=True)))
+    def followed_by(self, later: ReplayBuffer) -> ReplayBuffer:
+        return ReplayBuffer(*(np.concatenate(arrays) for arrays in zip(self, later, strict=True)))
 
 
 class Calibration(NamedTuple):
@@ -121,65 +120,64 @@ class Calibration(NamedTuple):
 
     Attributes
     ----------
-    pool : Pool
+    pool : LogLinearPool
     covariance : (d, d) or (d,) array, or None
         Within the classes, at the last checkpoint.
     position : int
         Number of rows so far. One that repeats the row before has none of its own, so that a
         row of weight two is the same as two rows.
-    due : int
+    next_checkpoint : int
         The position at which a window begins or ends.
     last : (row, code) or None
         The last row.
-    window : Window or None
-    predicted : Predicted or None
+    pending : PendingBatch or None
+    replay : ReplayBuffer or None
         The last rows of earlier windows, of each class `KEPT` times as many as are in one.
     """
 
-    pool: Pool
+    pool: LogLinearPool
     covariance: np.ndarray | None
     position: int
-    due: int
+    next_checkpoint: int
     last: tuple[np.ndarray, int] | None
-    window: Window | None
-    predicted: Predicted | None
+    pending: PendingBatch | None
+    replay: ReplayBuffer | None
 
     @classmethod
     def start(cls, n_classes: int) -> Calibration:
-        return cls(Pool.bayes(n_classes), None, 0, FIRST_CHECKPOINT, None, None, None)
+        return cls(LogLinearPool.bayes(n_classes), None, 0, FIRST_CHECKPOINT, None, None, None)
 
     def grown(self, chosen: np.ndarray, n_classes: int) -> Calibration:
         """With more classes, the old ones having new numbers among them."""
-        window = self.window
-        if window is not None:
+        pending = self.pending
+        if pending is not None:
             states: list[State | None] = [None] * n_classes
-            for c, state in zip(chosen, window.states, strict=True):
+            for c, state in zip(chosen, pending.states, strict=True):
                 states[c] = state
             class_count = np.zeros(n_classes)
-            class_count[chosen] = window.class_count
-            window = window._replace(
-                states=states, class_count=class_count, codes=chosen[window.codes]
+            class_count[chosen] = pending.class_count
+            pending = pending._replace(
+                states=states, class_count=class_count, codes=chosen[pending.codes]
             )
-        predicted = self.predicted
-        if predicted is not None:
-            predicted = predicted._replace(codes=chosen[predicted.codes])
+        replay = self.replay
+        if replay is not None:
+            replay = replay._replace(codes=chosen[replay.codes])
         last = None if self.last is None else (self.last[0], int(chosen[self.last[1]]))
-        pool = Pool.bayes(n_classes).with_classes(chosen, self.pool)
-        return self._replace(pool=pool, window=window, predicted=predicted, last=last)
+        pool = LogLinearPool.bayes(n_classes).with_classes(chosen, self.pool)
+        return self._replace(pool=pool, pending=pending, replay=replay, last=last)
 
     def is_due(self, row: np.ndarray, code: int) -> bool:
         """Whether a window begins or ends before a row."""
-        return self.position >= self.due and not self._repeats(row, code)
+        return self.position >= self.next_checkpoint and not self._repeats(row, code)
 
     def _repeats(self, row: np.ndarray, code: int) -> bool:
         return self.last is not None and code == self.last[1] and np.array_equal(row, self.last[0])
 
-    def turn(
+    def update_at_checkpoint(
         self,
         states: list[State | None],
         class_count: np.ndarray,
-        structure: Structure,
-        bandwidth: str | float | np.ndarray,
+        settings: Settings,
         in_threads: Mapper = serially,
     ) -> Calibration:
         """End the window, or begin one.
@@ -189,26 +187,25 @@ class Calibration(NamedTuple):
         states : list of State or None
             Of the class densities as they are now.
         class_count : (n_classes,) array
-        structure : Structure
-        bandwidth : str, float or array
+        settings : Settings
         in_threads : callable, default=serially
             Called with a function and a list of what to call it with, it returns the results.
         """
         calibration = self
-        if self.window is not None:
-            calibration = self._without_window(class_count.sum(), structure, bandwidth, in_threads)
-            due = self.window.start + between(self.window.start)
-            if due > self.position:
-                return calibration._replace(due=due)
+        if self.pending is not None:
+            calibration = self._learn_from_pending(class_count.sum(), settings, in_threads)
+            next_checkpoint = self.pending.start + between(self.pending.start)
+            if next_checkpoint > self.position:
+                return calibration._replace(next_checkpoint=next_checkpoint)
         mixtures = [state.mixture for state in states if state is not None]
         first = FIRST_CHECKPOINT * len(mixtures)
         if self.position < first:
-            return calibration._replace(due=first)
+            return calibration._replace(next_checkpoint=first)
         d = mixtures[0].n_features
         return calibration._replace(
-            covariance=shared_covariance([inlier_moments(mixture) for mixture in mixtures]),
-            due=self.position + min(between(self.position), LONGEST_WINDOW),
-            window=Window(
+            covariance=pooled_within_covariance([inlier_moments(mixture) for mixture in mixtures]),
+            next_checkpoint=self.position + min(between(self.position), LONGEST_WINDOW),
+            pending=PendingBatch(
                 self.position,
                 states,
                 class_count,
@@ -218,63 +215,65 @@ class Calibration(NamedTuple):
             ),
         )
 
-    def advanced(
+    def consume(
         self, X: np.ndarray, codes: np.ndarray, weights: np.ndarray
     ) -> tuple[Calibration, int]:
-        """Go on in the stream, at most to where something is due; how many rows that are."""
+        """Go on in the stream, at most to a checkpoint; how many rows that are."""
         # Not all of a long block each time; more than what is left, in case of long repetitions.
-        n = max(self.due - self.position, LONGEST_WINDOW)
+        n = max(self.next_checkpoint - self.position, LONGEST_WINDOW)
         X, codes, weights = X[:n], codes[:n], weights[:n]
         new = np.ones(len(X), dtype=bool)
         new[0] = not self._repeats(X[0], codes[0])
         new[1:] = (codes[1:] != codes[:-1]) | (X[1:] != X[:-1]).any(axis=1)
         positions = self.position + np.cumsum(new)
-        n = int(np.searchsorted(positions, self.due, side="right"))
+        n = int(np.searchsorted(positions, self.next_checkpoint, side="right"))
         last = (X[n - 1].copy(), int(codes[n - 1]))
         calibration = self._replace(position=int(positions[n - 1]), last=last)
-        window = self.window
-        if window is not None:
-            new[0] |= not len(window.rows)
+        pending = self.pending
+        if pending is not None:
+            new[0] |= not len(pending.rows)
             starts = np.flatnonzero(new[:n])
             # One by one, so that the sums do not depend on the blocks.
             run = np.append(0, np.cumsum(new[:n]))
-            sums = np.bincount(run, np.append(window.counts[-1:].sum(), weights[:n]))
-            counts = window.counts.copy()
+            sums = np.bincount(run, np.append(pending.counts[-1:].sum(), weights[:n]))
+            counts = pending.counts.copy()
             counts[-1:] = sums[0]
-            window = window._replace(counts=counts)
+            pending = pending._replace(counts=counts)
             if len(starts):
-                window = window.with_rows(X[starts], codes[starts], sums[1:])
-            calibration = calibration._replace(window=window)
+                pending = pending.with_rows(X[starts], codes[starts], sums[1:])
+            calibration = calibration._replace(pending=pending)
         return calibration, n
 
-    def _without_window(
+    def _learn_from_pending(
         self,
         n_samples: float,
-        structure: Structure,
-        bandwidth: str | float | np.ndarray,
+        settings: Settings,
         in_threads: Mapper,
     ) -> Calibration:
         """The calibration after the prediction of the window's rows."""
-        window, calibration = self.window, self._replace(window=None)
-        seen, shares = window.seen, window.shares
-        known = np.isin(window.codes, seen)
+        pending, calibration = self.pending, self._replace(pending=None)
+        seen, shares = pending.seen, pending.shares
+        known = np.isin(pending.codes, seen)
         if not known.any():
             return calibration
         n = int(known.sum())
-        new = Predicted(window.rows[known], window.codes[known], window.counts[known], np.empty(n))
-        earlier = self.predicted or new.last(np.zeros_like(seen))
-        used = balanced(earlier, new, shares)
-        states = [window.states[c] for c in seen]
+        arrays = (pending.rows[known], pending.codes[known], pending.counts[known])
+        new = ReplayBuffer(*arrays, np.empty(n))
+        earlier = self.replay or new.last(np.zeros_like(seen))
+        used = class_rebalanced(earlier, new, shares)
+        states = [pending.states[c] for c in seen]
+
+        settings = settings._replace(shrinkage_target=self.covariance)
 
         def log_density(state: State) -> np.ndarray:
-            return kde_of(state, structure, bandwidth, self.covariance).log_density(used.rows)
+            return build_kde(state, settings).log_density(used.rows)
 
         log_densities = np.column_stack(in_threads(log_density, states))
         codes, rows = np.searchsorted(seen, used.codes), np.arange(len(used.codes))
         # Their classes have learned the earlier ones.
         log_densities[rows[:-n], codes[:-n]] = used.log_densities[:-n]
         means = np.array([inlier_moments(state.mixture)[1] for state in states])
-        q = Discriminant.of(means, self.covariance, structure)
+        q = Discriminant.of(means, self.covariance, settings.structure)
         pool = learn_pool(
             self.pool.of_classes(seen),
             np.log(shares[seen]),
@@ -288,33 +287,33 @@ class Calibration(NamedTuple):
         new = new._replace(log_densities=own)
         return calibration._replace(
             pool=self.pool.with_classes(seen, pool),
-            predicted=earlier.followed_by(new).last(np.ceil(KEPT * n * shares).astype(np.intp)),
+            replay=earlier.followed_by(new).last(np.ceil(KEPT * n * shares).astype(np.intp)),
         )
 
 
-def balanced(earlier: Predicted, new: Predicted, shares: np.ndarray) -> Predicted:
+def class_rebalanced(earlier: ReplayBuffer, new: ReplayBuffer, shares: np.ndarray) -> ReplayBuffer:
     """The rows of a window with earlier ones of the classes that it lacks, at their right counts.
 
     Parameters
     ----------
-    earlier, new : Predicted
+    earlier, new : ReplayBuffer
     shares : (n_classes,) array, sum one
         Of the classes, in what is returned; but if there are no earlier rows to make up for a
         class it goes on lacking.
 
     Returns
     -------
-    Predicted
+    ReplayBuffer
         The new rows stand last.
     """
     total, n_classes = new.counts.sum(), len(shares)
-    due = total * shares
+    expected = total * shares
     came = np.bincount(new.codes, new.counts, minlength=n_classes)
-    lacking = np.maximum(due - came, 0.0)
+    lacking = np.maximum(expected - came, 0.0)
     made_up = earlier.last(np.ceil(len(new.codes) * lacking / total).astype(np.intp))
     found = np.bincount(made_up.codes, made_up.counts, minlength=n_classes)
     of_earlier = made_up.counts * lacking[made_up.codes] / found[made_up.codes]
-    of_new = new.counts * np.minimum(1.0, due[new.codes] / came[new.codes])
+    of_new = new.counts * np.minimum(1.0, expected[new.codes] / came[new.codes])
     return made_up.followed_by(new)._replace(counts=np.concatenate([of_earlier, of_new]))
 
 

@@ -19,12 +19,10 @@ from skokde._base import BaseOnlineKDE, Snapshot, one_blas_thread, unchanged_on_
 from skokde._calibration import Calibration
 from skokde._density import OnlineKDEDensity
 from skokde._engine._append import age_class_counts
-from skokde._engine.bandwidth import is_predictive
 from skokde._engine.kde import KDE
-from skokde._engine.learn import Settings, State
 from skokde._engine.pooling import Discriminant, normalized, relative
-from skokde._engine.predictive import PredictiveKDE
-from skokde._engine.prior import shared_covariance
+from skokde._engine.shrinkage import pooled_within_covariance
+from skokde._engine.state import Settings, State
 from skokde._engine.whitening import corrected_features
 from skokde._persistence import check_calibration, expect, expect_array, unpacked
 from skokde._validation import (
@@ -366,11 +364,11 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
                 f"{name!r} object has no attribute 'corrected_features_' before it is fitted"
             )
         structure, d = seen[0]._structure, self.n_features_in_
-        if isinstance(check_bandwidth(self.bandwidth, structure, d), np.ndarray):
+        if not check_bandwidth(self.bandwidth, structure, d).follows_data:
             return np.zeros(d, dtype=bool)
         counts, means, _ = zip(*(e._inlier_moments() for e in seen), strict=True)
         center = np.average(means, axis=0, weights=counts)
-        return corrected_features(center, self._shared_covariance(), structure)
+        return corrected_features(center, self._pooled_within_covariance(), structure)
 
     def __sklearn_is_fitted__(self) -> bool:
         return any(e.__sklearn_is_fitted__() for e in getattr(self, "estimators_", []))
@@ -448,28 +446,24 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         if not counted.all():
             X, codes, weights = X[counted], codes[counted], weights[counted]
         # Without rows, too, what was set takes effect.
-        if not (len(X) and (self.calibrate or is_predictive(settings.bandwidth))):
-            settings = settings._replace(prior=self._calibration.covariance)
+        if not (len(X) and (self.calibrate or settings.n_experts > 1)):
+            settings = settings._replace(shrinkage_target=self._calibration.covariance)
             self._learn_part(X, codes, weights, settings)
             return
         done = 0
         while done < len(X):
             calibration = self._calibration
             if calibration.is_due(X[done], codes[done]):
-                calibration = calibration.turn(
-                    self._states(),
-                    self.class_count_,
-                    settings.structure,
-                    settings.bandwidth,
-                    self._in_threads,
+                calibration = calibration.update_at_checkpoint(
+                    self._states(), self.class_count_, settings, self._in_threads
                 )
-            self._calibration, n = calibration.advanced(X[done:], codes[done:], weights[done:])
+            self._calibration, n = calibration.consume(X[done:], codes[done:], weights[done:])
             part = slice(done, done + n)
             self._learn_part(
                 X[part],
                 codes[part],
                 weights[part],
-                settings._replace(prior=self._calibration.covariance),
+                settings._replace(shrinkage_target=self._calibration.covariance),
             )
             done += n
 
@@ -532,31 +526,27 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
             raise ValueError(f"priors must not be negative and sum to one, got {self.priors!r}.")
         return priors
 
-    def _kde(self, estimator: OnlineKDEDensity) -> KDE | PredictiveKDE:
+    def _kde(self, estimator: OnlineKDEDensity) -> KDE:
         """What is scored for a class: its KDE, in whose kernel's shape all classes have a say."""
-        bandwidth = check_bandwidth(
-            self.bandwidth, estimator._structure, estimator._mixture.n_features
-        )
-        if isinstance(bandwidth, np.ndarray):  # H itself
-            prior = None
-        elif is_predictive(bandwidth):
-            prior = self._lasting_covariance()
+        settings = check_settings(self, self.n_features_in_, estimator._structure)
+        if settings.n_experts > 1:
+            target = self._lasting_covariance()
         else:
-            prior = self._shared_covariance()
-        return estimator._kde(bandwidth, prior)
+            target = self._pooled_within_covariance()
+        return estimator._kde(settings._replace(shrinkage_target=target))
 
-    def _shared_covariance(self) -> np.ndarray:
+    def _pooled_within_covariance(self) -> np.ndarray:
         """The prior for the covariances of the classes, from all data."""
         return self._snapshot.get(
             "shared covariance",
             None,
-            lambda: shared_covariance([e._inlier_moments() for e in self._seen()]),
+            lambda: pooled_within_covariance([e._inlier_moments() for e in self._seen()]),
         )
 
     def _lasting_covariance(self) -> np.ndarray:
         """The same at the last checkpoint: a row that is learned changes its own class only."""
         covariance = self._calibration.covariance
-        return self._shared_covariance() if covariance is None else covariance
+        return self._pooled_within_covariance() if covariance is None else covariance
 
     def _seen(self) -> list[OnlineKDEDensity]:
         """The estimators of classes with a sample."""
@@ -572,7 +562,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
             None,
             lambda: Discriminant.of(
                 np.array([e._inlier_moments()[1] for e in self._seen()]),
-                self._shared_covariance(),
+                self._pooled_within_covariance(),
                 self._seen()[0]._structure,
             ),
         )

@@ -10,18 +10,23 @@ from sklearn.base import DensityMixin
 from sklearn.utils.validation import check_is_fitted
 
 from skokde._base import BaseOnlineKDE, Snapshot, one_blas_thread, unchanged_on_error
-from skokde._engine.bandwidth import Kernel, fell_back, is_predictive, kernel_coordinates
+from skokde._engine.bandwidth import KernelFrame
 from skokde._engine.covariance import Structure, structure_of
+from skokde._engine.experts import (
+    Experts,
+    build_kde,
+    empty_state,
+    reference_experts,
+    reference_part,
+)
 from skokde._engine.kde import KDE
-from skokde._engine.learn import INITIAL_LIMIT, Settings, State, learn
+from skokde._engine.learn import learn
 from skokde._engine.mixture import Mixture
 from skokde._engine.outliers import inlier_moments, inliers
-from skokde._engine.predictive import PredictiveKDE, settled
-from skokde._engine.scored import kde_of
+from skokde._engine.state import INITIAL_LIMIT, Settings, State
 from skokde._engine.whitening import corrected_features
 from skokde._persistence import check_state, expect_number, unpacked
 from skokde._validation import (
-    check_bandwidth,
     check_rows,
     check_settings,
     check_values,
@@ -153,7 +158,7 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
     array([-2.6, -1.7])
     """
 
-    _learned = ("_mixture", "_limit", "_n_foretold", "_evidence", "_n_samples_seen")
+    _learned = ("_state", "_n_samples_seen")
 
     def __init__(
         self,
@@ -269,7 +274,7 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         check_is_fitted(self)
         X = check_rows(self, X, reset=False)
         with one_blas_thread():
-            return self._kde(self._checked_bandwidth()).log_density(X)
+            return self._kde(self._settings()).log_density(X)
 
     def score(self, X: ArrayLike, y: Any = None) -> float:
         """Mean log-density of rows, in nats; higher is better.
@@ -314,11 +319,8 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
                [0., 1.]])
         """
         check_is_fitted(self)
-        bandwidth = self._checked_bandwidth()
-        if is_predictive(bandwidth):
-            with one_blas_thread():
-                return self._kde(bandwidth).components()
-        return self.weights_, self.means_, self.covariances_ + self.bandwidth_
+        with one_blas_thread():
+            return self._kde(self._settings()).gaussians()
 
     @property
     def weights_(self) -> np.ndarray:
@@ -345,23 +347,20 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
     def bandwidth_(self) -> np.ndarray:
         """The covariance H of the kernel, in data units, or the average one."""
         self._fitted("bandwidth_")
-        bandwidth = self._checked_bandwidth()
-        if is_predictive(bandwidth):
-            return self._kde(bandwidth).bandwidth()
-        return self._kernel(bandwidth).frame.identity_back()
+        return self._kde(self._settings()).bandwidth()
 
     @property
     def bandwidth_scale_(self) -> float | None:
         """The scale beta of the kernel, where it has one."""
         self._fitted("bandwidth_scale_")
-        bandwidth = self._checked_bandwidth()
-        return None if is_predictive(bandwidth) else self._kernel(bandwidth).scale
+        settings = self._settings()
+        return settings.bandwidth.reported_scale(self._kernel_frame(settings))
 
     @property
     def outliers_(self) -> np.ndarray:
         """Components that the bandwidth does not go by."""
         mixture = self._fitted("outliers_")
-        if isinstance(self._checked_bandwidth(), np.ndarray):
+        if not self._settings().bandwidth.follows_data:
             return np.zeros(mixture.n_components, dtype=bool)
         return ~inliers(mixture)
 
@@ -369,7 +368,7 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
     def corrected_features_(self) -> np.ndarray:
         """Features of which the kernel's spread is not the data's."""
         self._fitted("corrected_features_")
-        if isinstance(self._checked_bandwidth(), np.ndarray):
+        if not self._settings().bandwidth.follows_data:
             return np.zeros(self._mixture.n_features, dtype=bool)
         _, mean, covariance = self._inlier_moments()
         return corrected_features(mean, covariance, self._structure)
@@ -387,50 +386,47 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
             )
         return self._mixture
 
+    @property
+    def _mixture(self) -> Mixture:
+        return self._state.mixture
+
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "_mixture") and self._mixture.n_components > 0
+        return hasattr(self, "_state") and self._mixture.n_components > 0
 
     def _learn_and_warn(self, X: np.ndarray, weights: np.ndarray) -> None:
         seen_before = getattr(self, "_n_samples_seen", 0.0)
-        self._learn(X, weights, check_settings(self, X.shape[1]))
+        settings = check_settings(self, X.shape[1])
+        self._learn(X, weights, settings)
         # Once, and not while every stream is degenerate.
         if seen_before < INITIAL_LIMIT <= self._n_samples_seen:
             corrected = self.corrected_features_
             if corrected.any():
                 warn_of_corrections(self, corrected)
-            bandwidth = self._checked_bandwidth()
-            if not is_predictive(bandwidth) and fell_back(bandwidth, self._kernel(bandwidth)):
+            if settings.bandwidth.fell_back(self._kernel_frame(settings)):
                 warn_of_fall_back(self)
 
     def _learn(self, X: np.ndarray, weights: np.ndarray, settings: Settings) -> None:
         """Learn from validated rows; what is fitted is replaced, not written to."""
         check_values(self, X)
-        if not hasattr(self, "_mixture"):
-            self._set_state(State.empty(X.shape[1], settings.structure))
+        if not hasattr(self, "_state"):
+            self._state = empty_state(X.shape[1], settings)
             self._n_samples_seen = 0.0
         self._check_structure(settings)
         counted = weights > 0.0
         if not counted.all():
             X, weights = X[counted], weights[counted]
-        self._set_state(learn(self._state, X, weights, settings))
+        self._state = learn(self._state, X, weights, settings)
         # One by one, so that the sum does not depend on the blocks.
         self._n_samples_seen = float(np.cumsum(np.append(self._n_samples_seen, weights))[-1])
         self._snapshot = Snapshot(getattr(self, "_snapshot", None))
 
     def _restore(self) -> None:
-        self._mixture = unpacked(Mixture, self._mixture)
+        self._state = unpacked(State, self._state)
         check_state(self._state, self.n_features_in_)
         expect_number(self._n_samples_seen, "n_samples_seen_")
 
-    @property
-    def _state(self) -> State:
-        return State(self._mixture, self._limit, self._n_foretold, self._evidence)
-
-    def _set_state(self, state: State) -> None:
-        self._mixture, self._limit, self._n_foretold, self._evidence = state
-
     def _check_structure(self, settings: Settings) -> None:
-        if hasattr(self, "_mixture") and self._structure is not settings.structure:
+        if hasattr(self, "_state") and self._structure is not settings.structure:
             raise ValueError(
                 f"covariance_type can't change from {self._structure.name!r} to "
                 f"{settings.structure.name!r} in mid-stream: call fit, which starts anew."
@@ -444,39 +440,39 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         """Count, mean and covariance of the sample model without outliers."""
         return self._snapshot.get("moments", None, lambda: inlier_moments(self._mixture))
 
-    def _kernel(self, bandwidth: str | float | np.ndarray) -> Kernel:
-        """Kernel coordinates under a checked bandwidth."""
+    def _settings(self) -> Settings:
+        """What the parameters mean as they are now."""
+        return check_settings(self, self._mixture.n_features, self._structure)
+
+    def _kernel_frame(self, settings: Settings) -> KernelFrame:
+        """Kernel coordinates, for whatever target covariances are shrunk to."""
         return self._snapshot.get(
-            "kernel",
-            bandwidth,
-            lambda: kernel_coordinates(self._mixture, self._structure, bandwidth),
+            "kernel frame",
+            settings.bandwidth.key,
+            lambda: settings.bandwidth.kernel_frame(self._mixture, self._structure),
         )
 
-    def _kde(
-        self, bandwidth: str | float | np.ndarray, prior: np.ndarray | None = None
-    ) -> KDE | PredictiveKDE:
-        """What is scored, under a checked bandwidth and a prior for the covariance if any."""
+    def _kde(self, settings: Settings) -> KDE:
+        """What is scored."""
+        target = settings.shrinkage_target
+        return self._snapshot.get(
+            ("kde", target is None),
+            (settings.key, target),
+            lambda: build_kde(self._state, settings, self._reference_experts(settings)),
+        )
 
-        def make() -> KDE | PredictiveKDE:
-            kernel, known = None, None
-            if not is_predictive(bandwidth):
-                kernel = self._kernel(bandwidth)  # dear, and the same under any prior
-            elif self._n_foretold:
-                known = self._settled_kde(prior)
-            return kde_of(self._state, self._structure, bandwidth, prior, kernel, known)
-
-        return self._snapshot.get(("kde", prior is None), (bandwidth, prior), make)
-
-    def _settled_kde(self, prior: np.ndarray | None) -> PredictiveKDE:
+    def _reference_experts(self, settings: Settings) -> Experts:
         """What most of the rows to come will change nothing of."""
-        part = settled(self._mixture, self._n_foretold)
+        part, target = reference_part(self._state, settings), settings.shrinkage_target
+
+        def make() -> tuple[Mixture, Experts]:
+            # Finding a scale is expensive, and it is the same for any target.
+            frame = self._kernel_frame(settings) if settings.bandwidth.n_widths == 1 else None
+            return part, reference_experts(self._state, settings, frame)
+
         # Where the covariances are the same object they have not changed; the value holds it.
         return self._snapshot.lasting(
-            ("settled", prior is None),
-            (id(part.covariances), part.counts, part.means, prior),
-            lambda: (part, PredictiveKDE.of(part, self._evidence, self._structure, prior)),
+            ("reference", target is None),
+            (settings.key, id(part.covariances), part.counts, part.means, target),
+            make,
         )[1]
-
-    def _checked_bandwidth(self) -> str | float | np.ndarray:
-        """The `bandwidth` parameter as it is now."""
-        return check_bandwidth(self.bandwidth, self._structure, self._mixture.n_features)

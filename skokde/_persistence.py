@@ -12,22 +12,21 @@ from typing import Any
 
 import numpy as np
 
-from skokde._calibration import Calibration, Predicted, Window
+from skokde._calibration import Calibration, PendingBatch, ReplayBuffer
 from skokde._engine.covariance import structure_of
-from skokde._engine.learn import State
 from skokde._engine.mixture import Mixture
-from skokde._engine.pooling import Pool
-from skokde._engine.predictive import no_evidence
+from skokde._engine.pooling import LogLinearPool
+from skokde._engine.state import State
 from skokde._validation import TINY
 
 # To be raised when what is stored changes; older formats stay readable.
-FORMAT = 1
+FORMAT = 2
 
 # The fields of the engine's tuples that are such tuples, or lists of them.
 PARTS: dict[type, dict[str, type]] = {
     State: {"mixture": Mixture},
-    Window: {"states": State},
-    Calibration: {"pool": Pool, "window": Window, "predicted": Predicted},
+    PendingBatch: {"states": State},
+    Calibration: {"pool": LogLinearPool, "pending": PendingBatch, "replay": ReplayBuffer},
 }
 
 
@@ -54,6 +53,40 @@ def unpacked(kind: type, value: Any) -> Any:
             for name, field in value.items()
         }
     )
+
+
+# What fields were called in earlier formats.
+RENAMED_SINCE_1 = {
+    "n_foretold": "n_compressed",
+    "evidence": "expert_counts",
+    "due": "next_checkpoint",
+    "window": "pending",
+    "predicted": "replay",
+}
+
+
+def upgraded(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """An estimator's stored state, of any format, in the present one."""
+    state = dict(stored)
+    if state.pop("_format") == 1:
+        fields = ("_mixture", "_limit", "_n_foretold", "_evidence")
+        if all(name in state for name in fields):
+            state["_state"] = _renamed({name[1:]: state.pop(name) for name in fields})
+        if "_calibration" in state:
+            state["_calibration"] = _renamed(state["_calibration"])
+    return state
+
+
+def _renamed(value: Any) -> Any:
+    """Dicts of format 1 with the names of today."""
+    if isinstance(value, list):
+        return [_renamed(item) for item in value]
+    if isinstance(value, Mapping):
+        value = {RENAMED_SINCE_1.get(k, k): _renamed(item) for k, item in value.items()}
+        if "n_compressed" in value:
+            value["groups"] = np.empty((0, value["n_compressed"]), dtype=np.intp)
+        return value
+    return value
 
 
 def expect(condition: Any, name: str, what: str = "") -> None:
@@ -118,21 +151,38 @@ def check_state(state: State, d: int) -> None:
         variances = structure_of(mixture.covariances).variances(covariances)
         expect((variances >= 0.0).all(), "covariances", "of variances that are not negative")
     expect_whole(state.limit, "limit", 1)
-    expect_whole(state.n_foretold, "n_foretold", 0, k)
-    expect_array(state.evidence, "evidence", no_evidence().shape, least=0.0)
-    expect(state.evidence.sum() > 0.0, "evidence", "positive")
+    expect_whole(state.n_compressed, "n_compressed", 0, k)
+    expect_groups(state.groups, state.n_compressed)
+    n_experts = len(np.atleast_1d(state.expert_counts))
+    expect_array(state.expert_counts, "expert_counts", (n_experts,), least=0.0)
+    expect(state.expert_counts.sum() > 0.0, "expert_counts", "positive")
+
+
+def expect_groups(groups: Any, n: int) -> None:
+    """Expect the numbers of the groups that n components belong to, at each of some levels."""
+    expect(
+        isinstance(groups, np.ndarray)
+        and groups.dtype == np.intp
+        and groups.ndim == 2
+        and groups.shape[1] == n
+        and all(
+            np.array_equal(np.unique(row), np.arange(row.max(initial=-1) + 1)) for row in groups
+        ),
+        "groups",
+        f"numbers of the groups of {n} components",
+    )
 
 
 def check_calibration(calibration: Calibration, n_classes: int, d: int) -> None:
     """Raise unless this can be the calibration of so many classes and features."""
     expect(isinstance(calibration, Calibration), "calibration")
-    pool, window, predicted = calibration.pool, calibration.window, calibration.predicted
-    expect(isinstance(pool, Pool), "pool")
+    pool, pending, replay = calibration.pool, calibration.pending, calibration.replay
+    expect(isinstance(pool, LogLinearPool), "pool")
     expect_array(pool.weights, "pool's weights", (2 + n_classes,))
     expect_array(pool.precision, "pool's precision", (2 + n_classes, 2 + n_classes))
     expect_number(pool.count, "pool's count")
     expect_whole(calibration.position, "position", 0)
-    expect_whole(calibration.due, "due", 0)
+    expect_whole(calibration.next_checkpoint, "next_checkpoint", 0)
     if calibration.covariance is not None:
         shape = np.shape(calibration.covariance)
         expect(shape in ((d,), (d, d)), "covariance", f"of {d} features")
@@ -141,22 +191,22 @@ def check_calibration(calibration: Calibration, n_classes: int, d: int) -> None:
         expect(len(calibration.last) == 2, "last row")
         expect_array(calibration.last[0], "last row", (d,))
         expect_whole(calibration.last[1], "class of the last row", 0, n_classes - 1)
-    if predicted is not None:
-        n = len(predicted.rows)
-        expect_array(predicted.rows, "predicted rows", (n, d))
-        expect_array(predicted.counts, "counts of predicted rows", (n,), least=TINY)
-        expect_array(predicted.log_densities, "log-densities of predicted rows", (n,))
-        expect_codes(predicted.codes, "classes of predicted rows", n, n_classes)
-    if window is not None:
+    if replay is not None:
+        n = len(replay.rows)
+        expect_array(replay.rows, "predicted rows", (n, d))
+        expect_array(replay.counts, "counts of predicted rows", (n,), least=TINY)
+        expect_array(replay.log_densities, "log-densities of predicted rows", (n,))
+        expect_codes(replay.codes, "classes of predicted rows", n, n_classes)
+    if pending is not None:
         expect(calibration.covariance is not None, "covariance", "there with a window")
-        n = len(window.rows)
-        expect_whole(window.start, "start of the window", 0)
-        expect_array(window.rows, "rows of the window", (n, d))
-        expect_array(window.counts, "counts of the window", (n,), least=TINY)
-        expect_array(window.class_count, "class counts of the window", (n_classes,), least=0.0)
-        expect_codes(window.codes, "classes of the window", n, n_classes)
-        expect(len(window.states) == n_classes, "states of the window", "one for each class")
-        for state in window.states:
+        n = len(pending.rows)
+        expect_whole(pending.start, "start of the window", 0)
+        expect_array(pending.rows, "rows of the window", (n, d))
+        expect_array(pending.counts, "counts of the window", (n,), least=TINY)
+        expect_array(pending.class_count, "class counts of the window", (n_classes,), least=0.0)
+        expect_codes(pending.codes, "classes of the window", n, n_classes)
+        expect(len(pending.states) == n_classes, "states of the window", "one for each class")
+        for state in pending.states:
             if state is not None:
                 check_state(state, d)
 

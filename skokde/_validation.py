@@ -10,9 +10,9 @@ import numpy as np
 from sklearn.utils import check_array
 from sklearn.utils.validation import validate_data
 
-from skokde._engine.bandwidth import RULES
+from skokde._engine.bandwidth import RULES, FixedCovariance, NormalReference, Rule
 from skokde._engine.covariance import EIGENVALUE_FLOOR, STRUCTURES, Structure
-from skokde._engine.learn import Settings
+from skokde._engine.state import Settings
 from skokde._engine.whitening import SMALLEST_VARIANCE
 
 # The square of anything larger overflows.
@@ -58,8 +58,15 @@ def _named(estimator: Any, chosen: np.ndarray) -> str:
     return ", ".join(map(str, names[:10])) + (", ..." if len(names) > 10 else "")
 
 
-def check_settings(estimator: Any, n_features: int) -> Settings:
+def check_settings(estimator: Any, n_features: int, structure: Structure | None = None) -> Settings:
     """The engine's settings from an estimator's parameters.
+
+    Parameters
+    ----------
+    estimator : OnlineKDEDensity or OnlineKDEClassifier
+    n_features : int
+    structure : Structure, default=None
+        That of a model which has one already, whatever `covariance_type` has been set to since.
 
     Raises
     ------
@@ -72,7 +79,7 @@ def check_settings(estimator: Any, n_features: int) -> Settings:
         raise ValueError(
             f"{name}: covariance_type must be one of {sorted(STRUCTURES)}, got {covariance_type!r}."
         )
-    structure = STRUCTURES[covariance_type]
+    structure = structure or STRUCTURES[covariance_type]
     threshold = _real(estimator, "compression_threshold", "a number from 0 to 1")
     if not 0.0 <= threshold <= 1.0:
         raise ValueError(f"{name}: compression_threshold must be from 0 to 1, got {threshold!r}.")
@@ -89,7 +96,8 @@ def check_settings(estimator: Any, n_features: int) -> Settings:
             raise ValueError(f"{name}: max_components must be at least 2, got {cap!r}.")
         cap = int(cap)
     bandwidth = check_bandwidth(estimator.bandwidth, structure, n_features)
-    return Settings(structure, bandwidth, threshold, forgetting, cap)
+    thresholds, shapes = np.array([threshold]), (structure,)
+    return Settings(structure, bandwidth, thresholds, forgetting, cap, shapes)
 
 
 def _real(estimator: Any, parameter: str, expected: str) -> float:
@@ -101,17 +109,15 @@ def _real(estimator: Any, parameter: str, expected: str) -> float:
     return float(value)
 
 
-def check_bandwidth(
-    bandwidth: Any, structure: Structure, n_features: int
-) -> str | float | np.ndarray:
-    """The `bandwidth` parameter, arrays in the structure's own shape."""
+def check_bandwidth(bandwidth: Any, structure: Structure, n_features: int) -> Rule:
+    """The rule that the `bandwidth` parameter stands for."""
     if isinstance(bandwidth, str):
         if bandwidth not in RULES:
             raise ValueError(
                 f"bandwidth must be one of {list(RULES)}, a positive number or an array, "
                 f"got {bandwidth!r}."
             )
-        return bandwidth
+        return RULES[bandwidth]
     if isinstance(bandwidth, Real) and not isinstance(bandwidth, bool):
         value = float(bandwidth)
         if not 1.0 / LARGEST_SCALE <= value <= LARGEST_SCALE:
@@ -119,7 +125,7 @@ def check_bandwidth(
                 f"A bandwidth number must be positive, from {1.0 / LARGEST_SCALE:g} to "
                 f"{LARGEST_SCALE:g}, got {bandwidth!r}."
             )
-        return value
+        return NormalReference(value)
     if not isinstance(bandwidth, (np.ndarray, list, tuple)):
         raise TypeError(
             f"bandwidth must be a string, a positive number or an array, got {bandwidth!r}."
@@ -157,7 +163,7 @@ def check_bandwidth(
                 "A bandwidth matrix must be positive definite; this one is singular or "
                 "nearly so. Add to its diagonal."
             )
-    return matrix
+    return FixedCovariance(matrix)
 
 
 def check_rows(estimator: Any, X: Any, *, reset: bool) -> np.ndarray:

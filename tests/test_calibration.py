@@ -18,14 +18,14 @@ from skokde._calibration import (
     LONGEST_WINDOW,
     SHARE_BETWEEN,
     Calibration,
-    Predicted,
-    Window,
-    balanced,
+    ReplayBuffer,
+    PendingBatch,
+    class_rebalanced,
     between,
 )
 from skokde._engine.covariance import STRUCTURES
 from skokde._engine.learn import State
-from skokde._engine.pooling import Discriminant, Pool, learn_pool
+from skokde._engine.pooling import Discriminant, LogLinearPool, learn_pool
 from skokde._engine.scored import kde_of
 
 both_structures = pytest.mark.parametrize("covariance_type", ["full", "diag"])
@@ -81,7 +81,7 @@ def test_windows_are_where_they_are_due(n_classes):
         classifier.partial_fit(X[[i]], y[[i]], classes=range(n_classes))
         calibration = classifier._calibration
         assert calibration.position == i + 1
-        window = calibration.window
+        window = calibration.pending
         if window is not None:
             held.append(i)
             starts.append(window.start)
@@ -109,7 +109,7 @@ def test_long_windows_leave_gaps():
     rows = []
     for start in range(0, n, 10):
         classifier.partial_fit(X[start : start + 10], y[start : start + 10])
-        window = classifier._calibration.window
+        window = classifier._calibration.pending
         rows.append(0 if window is None else len(window.rows))
     assert max(rows) == LONGEST_WINDOW
     windows = schedule(n, 2)
@@ -122,7 +122,7 @@ def by_hand(X, y, n_classes, covariance_type):
     """The calibration, window by window, from densities that were learned on their own."""
     structure = STRUCTURES[covariance_type]
     parameters = {"covariance_type": covariance_type, "bandwidth": "plugin"}
-    pool = Pool.bayes(n_classes)
+    pool = LogLinearPool.bayes(n_classes)
     predicted = {c: [] for c in range(n_classes)}  # number of the row, its log-density
     for start, end in schedule(len(X), n_classes):
         if end >= len(X):  # it ends before the row that comes after it
@@ -143,7 +143,7 @@ def by_hand(X, y, n_classes, covariance_type):
             OnlineKDEDensity(**parameters).fit(X[before][y[before] == c])._state
             for c in range(n_classes)
         ]
-        shared = twins.shared_covariance(X[before], y[before])
+        shared = twins.pooled_within_covariance(X[before], y[before])
         shared = np.diag(shared).copy() if covariance_type == "diag" else shared
         kdes = [kde_of(s, structure, "plugin", shared) for s in states]
         log_density = np.column_stack([kde.log_density(X[rows]) for kde in kdes])
@@ -184,14 +184,14 @@ def test_pool_is_learned_from_predictions_of_each_window(covariance_type):
 def predicted_rows(codes, counts=1.0):
     """Rows that are their numbers."""
     n = np.arange(float(len(codes)))
-    return Predicted(n[:, None], np.array(codes, dtype=np.intp), counts * np.ones(len(n)), -n)
+    return ReplayBuffer(n[:, None], np.array(codes, dtype=np.intp), counts * np.ones(len(n)), -n)
 
 
 def test_each_class_counts_in_a_window_as_it_does_in_the_model():
     earlier = predicted_rows([0, 1, 0, 2, 0, 0])
     new = predicted_rows([1, 1, 2, 1, 1, 1, 1, 1], 2.0)
     shares = np.array([0.25, 0.625, 0.125])
-    rows = balanced(earlier, new, shares)
+    rows = class_rebalanced(earlier, new, shares)
     # Of class 0 a quarter of 16 is lacking: the last two rows of a quarter of eight.
     assert rows.rows.ravel().tolist() == [4.0, 5.0, *range(8)]
     assert rows.log_densities.tolist() == [-4.0, -5.0, *range(0, -8, -1)]
@@ -200,7 +200,7 @@ def test_each_class_counts_in_a_window_as_it_does_in_the_model():
     np.testing.assert_allclose(rows.counts[2:] / rows.counts[0], np.where(new.codes == 1, 5 / 7, 1))
     assert counts.sum() == pytest.approx(16.0)
     # Classes of which there is no earlier row are not made up for.
-    rows = balanced(earlier.last(np.zeros(3, dtype=int)), new, shares)
+    rows = class_rebalanced(earlier.last(np.zeros(3, dtype=int)), new, shares)
     np.testing.assert_allclose(np.bincount(rows.codes, rows.counts), [0.0, 10.0, 2.0])
 
 
@@ -245,7 +245,7 @@ def test_probabilities_are_those_of_the_pool(covariance_type):
     log_density = classifier.predict_joint_log_proba(new) - log_prior
     structure = STRUCTURES[covariance_type]
     means = np.array([X[y == c].mean(axis=0) for c in classifier.classes_])
-    shared = twins.shared_covariance(X, y)
+    shared = twins.pooled_within_covariance(X, y)
     shared = np.diag(shared).copy() if covariance_type == "diag" else shared
     q = Discriminant.of(means, shared, structure).log_densities(new)
     t, s, *b = classifier._calibration.pool.weights
@@ -367,7 +367,7 @@ def test_threads(assert_same_model, n_jobs):
 def test_going_on_from_the_middle_of_a_window(assert_same_model, copy_of):
     X, y = stream(300)
     original = learned(X[:64], y[:64])
-    window = original._calibration.window
+    window = original._calibration.pending
     assert (window.start, len(window.rows)) == (60, 4)
     twin = copy_of(original)
     assert_same_model(twin, original)
@@ -383,13 +383,13 @@ def test_state_is_plain():
     plain = (type(None), np.ndarray, float, int, bool)
 
     def check(value):
-        if isinstance(value, (Calibration, Window, Predicted, Pool, State, tuple, list)):
+        if isinstance(value, (Calibration, PendingBatch, ReplayBuffer, LogLinearPool, State, tuple, list)):
             for part in value:
                 check(part)
         else:
             assert type(value) in plain or type(value).__module__.startswith("skokde._engine.mix")
 
-    assert classifier._calibration.window is not None
+    assert classifier._calibration.pending is not None
     check(classifier._calibration)
     check(learned(*stream(200))._calibration)
 
@@ -431,14 +431,14 @@ def test_what_is_held_in_a_window_is_little():
     most = 0
     for start in range(0, 4000, 50):
         classifier.partial_fit(X[start : start + 50], y[start : start + 50])
-        window = classifier._calibration.window
+        window = classifier._calibration.pending
         if window is not None:
             most = max(most, len(window.rows))
             for array in (window.rows, window.codes, window.counts):
                 held = array if array.base is None else array.base
                 assert len(held) <= LONGEST_WINDOW
-        if classifier._calibration.predicted is not None:
-            for array in classifier._calibration.predicted:
+        if classifier._calibration.replay is not None:
+            for array in classifier._calibration.replay:
                 assert array.base is None
                 assert len(array) <= KEPT * LONGEST_WINDOW + 3
     assert 200 <= most <= LONGEST_WINDOW
@@ -550,7 +550,7 @@ def test_rows_of_classes_that_a_window_does_not_know_teach_nothing(assert_same_m
     late = y.copy()
     late[41:44] = 2  # within the first window, 40 to 44
     classifier = learned(X[:44], late[:44], classes=[0, 1, 2])
-    assert len(classifier._calibration.window.rows) == 4
+    assert len(classifier._calibration.pending.rows) == 4
     classifier.partial_fit(X[44:45], late[44:45])
     # The row is of one of two equally frequent classes.
     assert classifier._calibration.pool.count == pytest.approx(0.5, abs=0.1)

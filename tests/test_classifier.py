@@ -270,7 +270,7 @@ def test_kernels_have_the_shape_of_the_covariance_under_the_prior(covariance_typ
     X, y = few_and_many()
     classifier = OnlineKDEClassifier(covariance_type=covariance_type, bandwidth=bandwidth)
     joint = classifier.fit(X, y).predict_joint_log_proba(X + 0.1 * X.std(axis=0))
-    shared = twins.shared_covariance(X, y)
+    shared = twins.pooled_within_covariance(X, y)
     for c, estimator in enumerate(classifier.estimators_):
         mixture = estimator._mixture
         scale = kernel_coordinates(mixture, estimator._structure, bandwidth).scale

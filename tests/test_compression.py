@@ -240,7 +240,7 @@ def hierarchy(request, covariance_type):
 def test_leaves_are_nested_and_fewer_as_the_threshold_grows(hierarchy):
     mixture, kernel, components = hierarchy
     levels = [
-        as_sets(twins.clusters_of(cluster(components, t, kernel.axis, None))) for t in THRESHOLDS
+        as_sets(twins.clusters_of(cluster(components, t, kernel.first_cut, None))) for t in THRESHOLDS
     ]
     assert levels[0] == {frozenset([i]) for i in range(mixture.n_components)}
     assert levels[-1] == {frozenset(range(mixture.n_components))}
@@ -259,19 +259,19 @@ def test_clusters_are_those_of_the_plain_algorithm(d, covariance_type, max_clust
     kernel = kernel_of(mixture, covariance_type)
     components = components_in(kernel.frame, *mixture[:3])
     for threshold in (0.05, 0.2):
-        got = cluster(components, threshold, kernel.axis, max_clusters)
-        expected = twins.cluster(*components[:3], threshold, kernel.axis, max_clusters)
+        got = cluster(components, threshold, kernel.first_cut, max_clusters)
+        expected = twins.cluster(*components[:3], threshold, kernel.first_cut, max_clusters)
         np.testing.assert_array_equal(got, twins.labels_of(expected))
 
 
 def test_leaves_err_by_no_more_than_the_threshold_and_one_less_would(hierarchy):
     _, kernel, components = hierarchy
     for threshold in (0.02, 0.05, 0.1, 0.2):
-        leaves = twins.clusters_of(cluster(components, threshold, kernel.axis, None))
+        leaves = twins.clusters_of(cluster(components, threshold, kernel.first_cut, None))
         errors = [twins.local_error(leaf, *components[:3]) for leaf in leaves]
         assert max(errors) <= threshold * (1.0 + 1e-9)
         if len(leaves) > 1:
-            fewer = twins.clusters_of(cluster(components, threshold, kernel.axis, len(leaves) - 1))
+            fewer = twins.clusters_of(cluster(components, threshold, kernel.first_cut, len(leaves) - 1))
             assert max(twins.local_error(leaf, *components[:3]) for leaf in fewer) > threshold
 
 
@@ -279,8 +279,8 @@ def test_leaves_err_by_no_more_than_the_threshold_and_one_less_would(hierarchy):
 @pytest.mark.parametrize("threshold", [0.0, 0.02, 1.0])
 def test_max_clusters(hierarchy, most, threshold):
     mixture, kernel, components = hierarchy
-    free = twins.clusters_of(cluster(components, threshold, kernel.axis, None))
-    capped = twins.clusters_of(cluster(components, threshold, kernel.axis, most))
+    free = twins.clusters_of(cluster(components, threshold, kernel.first_cut, None))
+    capped = twins.clusters_of(cluster(components, threshold, kernel.first_cut, most))
     assert len(capped) == min(len(free), most)
     assert all(any(leaf <= larger for larger in as_sets(capped)) for leaf in as_sets(free))
     assert sum(len(leaf) for leaf in capped) == mixture.n_components
@@ -349,7 +349,7 @@ def test_distance_to_the_uncompressed_kde_grows_with_the_threshold(d, covariance
         before = np.exp(0.5 * twins.mixture_log_pdf(points, *kde_of(mixture, H)))
         distances.append([])
         for threshold in thresholds:
-            labels = cluster(components, threshold, kernel.axis, None)
+            labels = cluster(components, threshold, kernel.first_cut, None)
             new = merge(mixture, labels, kernel)
             after = np.exp(0.5 * twins.mixture_log_pdf(points, *kde_of(new, H)))
             distance = np.sqrt(0.5 * cell * np.sum((before - after) ** 2))
@@ -374,7 +374,7 @@ def test_whole_distance_is_bounded_by_the_clusters_true_ones(d, covariance_type)
     # With true distances it is a theorem: it fails if merging does not do what clusters say.
     mixture = twins.learned_mixture(twins.clumps(d, 40), covariance_type, threshold=0.0)
     kernel = kernel_of(mixture, covariance_type)
-    labels = cluster(components_in(kernel.frame, *mixture[:3]), 0.1, kernel.axis, None)
+    labels = cluster(components_in(kernel.frame, *mixture[:3]), 0.1, kernel.first_cut, None)
     new = merge(mixture, labels, kernel)
     H = kernel.frame.identity_back()
     step = step_for(H)

@@ -39,7 +39,7 @@ def test_finds_two_clumps(d, covariance_type):
     kernel = kernel_coordinates(mixture, STRUCTURES[covariance_type], "plugin")
     components = components_in(kernel.frame, *mixture[:3])
     # Of the whole, only the kernel's axis tells them: in whitened space all axes are alike.
-    sides = two_means(components, np.arange(28), kernel.axis)
+    sides = two_means(components, np.arange(28), kernel.first_cut)
     far = frozenset(range(0, 28, 3))
     assert as_sets(sides) == {far, frozenset(range(28)) - far}
 
@@ -74,7 +74,7 @@ def test_cost_is_at_most_that_of_the_first_cut(d, covariance_type):
         arrays = components[:3]
         members = np.arange(len(components.weights))
         mean, _ = twins.sub_gaussian(members, *arrays)
-        for axis in [*np.eye(d), kernel.axis]:
+        for axis in [*np.eye(d), kernel.first_cut]:
             beyond = (components.means - mean) @ axis > 0.0
             cut = twins.split_cost([members[~beyond], members[beyond]], *arrays)
             found = twins.split_cost(two_means(components, members, axis), *arrays)
@@ -88,10 +88,10 @@ def test_cost_is_at_most_that_of_the_first_cut(d, covariance_type):
 def test_order_of_the_members_does_not_matter(d, covariance_type):
     _, kernel, components = learned(d, covariance_type)
     members = np.arange(len(components.weights))
-    expected = as_sets(two_means(components, members, kernel.axis))
+    expected = as_sets(two_means(components, members, kernel.first_cut))
     for seed in range(5):
         shuffled = np.random.default_rng(seed).permutation(members)
-        assert as_sets(two_means(components, shuffled, kernel.axis)) == expected
+        assert as_sets(two_means(components, shuffled, kernel.first_cut)) == expected
 
 
 @both_structures
@@ -99,8 +99,8 @@ def test_order_of_the_members_does_not_matter(d, covariance_type):
 def test_mirrored_axis_gives_the_same_clusters(d, covariance_type):
     _, kernel, components = learned(d, covariance_type)
     members = np.arange(len(components.weights))
-    first, second = two_means(components, members, kernel.axis)
-    mirrored = two_means(components, members, -kernel.axis)
+    first, second = two_means(components, members, kernel.first_cut)
+    mirrored = two_means(components, members, -kernel.first_cut)
     assert [side.tolist() for side in mirrored] == [second.tolist(), first.tolist()]
 
 
@@ -125,7 +125,7 @@ def test_units_of_features_do_not_matter(covariance_type, factor):
         mixture = twins.learned_mixture(X * scale, covariance_type)
         kernel = kernel_coordinates(mixture, STRUCTURES[covariance_type], "plugin")
         components = components_in(kernel.frame, *mixture[:3])
-        clusters.append(as_sets(two_means(components, np.arange(28), kernel.axis)))
+        clusters.append(as_sets(two_means(components, np.arange(28), kernel.first_cut)))
     assert clusters[0] == clusters[1]
 
 

@@ -16,7 +16,7 @@ from skokde._engine.pooling import (
     MEMORY,
     PRIOR_PRECISION,
     Discriminant,
-    Pool,
+    LogLinearPool,
     learn_pool,
     newton_step,
     relative,
@@ -86,7 +86,7 @@ def hessian(function, x, step=1e-4):
 
 
 def test_bayes_rule_is_where_it_begins():
-    pool = Pool.bayes(3)
+    pool = LogLinearPool.bayes(3)
     log_prior, log_density, linear, *_ = predictions()
     np.testing.assert_array_equal(
         pool.logits(log_prior, log_density, linear), log_prior + log_density
@@ -96,14 +96,14 @@ def test_bayes_rule_is_where_it_begins():
 
 
 def test_logits_by_hand():
-    pool = Pool(np.array([0.5, 2.0, 1.0, -1.0]), np.eye(4), 0.0)
+    pool = LogLinearPool(np.array([0.5, 2.0, 1.0, -1.0]), np.eye(4), 0.0)
     logits = pool.logits(np.array([-1.0, -2.0]), np.array([[2.0, 4.0]]), np.array([[1.0, 3.0]]))
     np.testing.assert_array_equal(logits, [[-1 + 1 + 1 + 2, -2 - 1 + 2 + 6]])
 
 
 @pytest.mark.parametrize("n_classes", [2, 3, 5])
 def test_the_first_batch_has_the_least_loss(n_classes):
-    pool, batch = Pool.bayes(n_classes), predictions(n_classes=n_classes)
+    pool, batch = LogLinearPool.bayes(n_classes), predictions(n_classes=n_classes)
     learned = learn_pool(pool, *batch, MANY)
     expected = minimum(pool, *batch)
     np.testing.assert_allclose(learned.weights, expected, atol=1e-3)
@@ -116,7 +116,7 @@ def test_the_first_batch_has_the_least_loss(n_classes):
 
 @pytest.mark.parametrize("sure", [0.1, 0.3, 1.0])
 def test_no_gradient_is_left(sure):
-    pool = learn_pool(Pool.bayes(3), *predictions(), MANY)
+    pool = learn_pool(LogLinearPool.bayes(3), *predictions(), MANY)
     batch = predictions(seed=1, sure=sure)
     learned = learn_pool(pool, *batch, MANY)
     assert learned.weights[:2].min() > 0.0
@@ -137,13 +137,13 @@ def test_classes_that_are_told_apart_for_certain_take_no_longer(monkeypatch, gap
         return newton_step(*arguments)
 
     monkeypatch.setattr(pooling, "newton_step", counted)
-    learn_pool(Pool.bayes(2), log_prior, log_density, 0.0 * linear, codes, counts, MANY)
+    learn_pool(LogLinearPool.bayes(2), log_prior, log_density, 0.0 * linear, codes, counts, MANY)
     assert len(steps) <= 6
 
 
 def test_steps_that_overshoot_are_halved(monkeypatch):
     # Surprises beyond measure: a whole Newton step from there goes far beyond the minimum.
-    pool = Pool.bayes(2)._replace(precision=1e-6 * np.eye(4))
+    pool = LogLinearPool.bayes(2)._replace(precision=1e-6 * np.eye(4))
     log_density = np.array([[0.0, 60.0]] * 9 + [[60.0, 0.0]])
     monkeypatch.setattr(pooling, "PRIOR_PRECISION", 1e-6)
     batch = np.log([0.5, 0.5]), log_density, np.zeros((10, 2)), np.zeros(10, int), np.ones(10)
@@ -154,11 +154,11 @@ def test_steps_that_overshoot_are_halved(monkeypatch):
 
 
 def test_later_batches_start_from_the_earlier_ones():
-    first = learn_pool(Pool.bayes(3), *predictions(), MANY)
+    first = learn_pool(LogLinearPool.bayes(3), *predictions(), MANY)
     batch = predictions(seed=1, sure=0.5)
     second = learn_pool(first, *batch, MANY)
     np.testing.assert_allclose(second.weights, minimum(first, *batch), atol=1e-3)
-    alone = learn_pool(Pool.bayes(3), *batch, MANY)
+    alone = learn_pool(LogLinearPool.bayes(3), *batch, MANY)
     assert first.weights[0] < second.weights[0] < alone.weights[0]
     assert second.count == pytest.approx(first.count + batch[-1].sum())
 
@@ -166,8 +166,8 @@ def test_later_batches_start_from_the_earlier_ones():
 @pytest.mark.parametrize("n_classes", [2, 4])
 def test_precision_is_the_curvature(n_classes):
     batch = predictions(n_classes=n_classes)
-    pool = learn_pool(Pool.bayes(n_classes), *batch, MANY)
-    numeric = hessian(lambda w: plain_loss(w, Pool.bayes(n_classes), *batch), pool.weights)
+    pool = learn_pool(LogLinearPool.bayes(n_classes), *batch, MANY)
+    numeric = hessian(lambda w: plain_loss(w, LogLinearPool.bayes(n_classes), *batch), pool.weights)
     np.testing.assert_allclose(pool.precision, numeric, rtol=1e-4, atol=1e-3)
     second = predictions(n_classes=n_classes, seed=1)
     later = learn_pool(pool, *second, MANY)
@@ -180,34 +180,34 @@ def test_a_parabola_stands_for_the_first_batch():
     # Twice the same predictions lead to nearly the same weights as both at once.
     log_prior, log_density, linear, codes, counts = predictions(300)
     halves = slice(None, 150), slice(150, None)
-    pool = Pool.bayes(3)
+    pool = LogLinearPool.bayes(3)
     for half in halves:
         pool = learn_pool(
             pool, log_prior, log_density[half], linear[half], codes[half], counts[half], MANY
         )
-    both = learn_pool(Pool.bayes(3), log_prior, log_density, linear, codes, counts, MANY)
+    both = learn_pool(LogLinearPool.bayes(3), log_prior, log_density, linear, codes, counts, MANY)
     np.testing.assert_allclose(pool.weights, both.weights, atol=0.06)
 
 
 def test_a_density_that_misleads_has_no_weight_but_never_less():
     log_prior, log_density, _, codes, counts = predictions(400)
     linear = np.random.default_rng(1).normal(size=(400, 3)) + 2.0 * np.eye(3)[codes]
-    pool = learn_pool(Pool.bayes(3), log_prior, -log_density, linear, codes, counts, MANY)
+    pool = learn_pool(LogLinearPool.bayes(3), log_prior, -log_density, linear, codes, counts, MANY)
     assert pool.weights[0] == 0.0
     assert pool.weights[1] > 0.0
-    pool = learn_pool(Pool.bayes(3), log_prior, log_density, -linear, codes, counts, MANY)
+    pool = learn_pool(LogLinearPool.bayes(3), log_prior, log_density, -linear, codes, counts, MANY)
     assert pool.weights[0] > 0.0
     assert pool.weights[1] == 0.0
-    pool = learn_pool(Pool.bayes(3), log_prior, -log_density, -linear, codes, counts, MANY)
+    pool = learn_pool(LogLinearPool.bayes(3), log_prior, -log_density, -linear, codes, counts, MANY)
     assert pool.weights[:2].tolist() == [0.0, 0.0]
 
 
 def test_constants_of_a_row_do_not_matter():
     log_prior, log_density, linear, codes, counts = predictions()
     shift = np.random.default_rng(0).normal(size=(80, 2, 1)) * 1e3
-    pool = learn_pool(Pool.bayes(3), log_prior, log_density, linear, codes, counts, MANY)
+    pool = learn_pool(LogLinearPool.bayes(3), log_prior, log_density, linear, codes, counts, MANY)
     shifted = learn_pool(
-        Pool.bayes(3),
+        LogLinearPool.bayes(3),
         log_prior,
         log_density + shift[:, 0],
         linear + shift[:, 1],
@@ -223,11 +223,11 @@ def test_rows_count_as_often_as_they_are():
     log_prior, log_density, linear, codes, _ = predictions(40)
     times = np.random.default_rng(0).integers(1, 4, size=40)
     weighted = learn_pool(
-        Pool.bayes(3), log_prior, log_density, linear, codes, times.astype(float), MANY
+        LogLinearPool.bayes(3), log_prior, log_density, linear, codes, times.astype(float), MANY
     )
     rows = np.repeat(np.arange(40), times)
     repeated = learn_pool(
-        Pool.bayes(3),
+        LogLinearPool.bayes(3),
         log_prior,
         log_density[rows],
         linear[rows],
@@ -243,12 +243,12 @@ def test_rows_count_as_often_as_they_are():
 def test_predictions_are_worth_a_share_of_the_samples():
     batch = predictions()
     n = batch[-1].sum()
-    free = learn_pool(Pool.bayes(3), *batch, MANY)
+    free = learn_pool(LogLinearPool.bayes(3), *batch, MANY)
     samples = 0.5 * n / MEMORY
-    capped = learn_pool(Pool.bayes(3), *batch, samples)
+    capped = learn_pool(LogLinearPool.bayes(3), *batch, samples)
     assert capped.count == pytest.approx(MEMORY * samples) == pytest.approx(0.5 * free.count)
     # As if each row were half a one.
-    halved = learn_pool(Pool.bayes(3), *batch[:-1], 0.5 * batch[-1], MANY)
+    halved = learn_pool(LogLinearPool.bayes(3), *batch[:-1], 0.5 * batch[-1], MANY)
     np.testing.assert_allclose(capped.weights, halved.weights, atol=1e-6)
     np.testing.assert_allclose(capped.precision, halved.precision, rtol=1e-6)
     # What was known before is forgotten by as much, but not the prior.
@@ -264,7 +264,7 @@ def test_predictions_are_worth_a_share_of_the_samples():
 
 
 def test_what_was_learned_long_ago_fades():
-    pool = Pool.bayes(3)
+    pool = LogLinearPool.bayes(3)
     for seed in range(15):
         pool = learn_pool(pool, *predictions(20, seed=seed, sure=10.0), 400.0)
     tempered = pool.weights[0]
@@ -277,13 +277,13 @@ def test_what_was_learned_long_ago_fades():
 
 def test_one_class_only():
     batch = np.zeros(1), np.zeros((5, 1)), np.zeros((5, 1)), np.zeros(5, dtype=int), np.ones(5)
-    pool = learn_pool(Pool.bayes(1), *batch, MANY)
+    pool = learn_pool(LogLinearPool.bayes(1), *batch, MANY)
     np.testing.assert_array_equal(pool.weights, [1.0, 0.0, 0.0])
     np.testing.assert_allclose(pool.precision, PRIOR_PRECISION * np.eye(3))
 
 
 def test_count_is_a_plain_number():
-    assert type(learn_pool(Pool.bayes(3), *predictions(), MANY).count) is float
+    assert type(learn_pool(LogLinearPool.bayes(3), *predictions(), MANY).count) is float
 
 
 # ------------------------------------------------------------------------------ far from a class
@@ -301,7 +301,7 @@ def test_far_rows_teach_no_more_than_the_farthest_class():
     log_density[:3] = [[0.0, -1e300, -np.inf], [-1e308, 0.0, -1e6], [-np.inf] * 3]
     linear[:3] = [[0.0, -1e9, -1e9]] * 3
     codes[:3] = [0, 0, 1]
-    pool = learn_pool(Pool.bayes(3), log_prior, log_density, linear, codes, counts, MANY)
+    pool = learn_pool(LogLinearPool.bayes(3), log_prior, log_density, linear, codes, counts, MANY)
     assert np.isfinite(pool.weights).all()
     assert np.isfinite(pool.precision).all()
     nearer = log_density.copy()
@@ -310,7 +310,7 @@ def test_far_rows_teach_no_more_than_the_farthest_class():
         [-FARTHEST_CLASS, 0.0, -FARTHEST_CLASS],
         [0.0] * 3,
     ]
-    same = learn_pool(Pool.bayes(3), log_prior, nearer, linear, codes, counts, MANY)
+    same = learn_pool(LogLinearPool.bayes(3), log_prior, nearer, linear, codes, counts, MANY)
     np.testing.assert_allclose(pool.weights, same.weights, atol=1e-6)
 
 
@@ -318,7 +318,7 @@ def test_far_rows_teach_no_more_than_the_farthest_class():
 
 
 def test_of_some_classes_and_back():
-    pool = learn_pool(Pool.bayes(4), *predictions(n_classes=4), MANY)
+    pool = learn_pool(LogLinearPool.bayes(4), *predictions(n_classes=4), MANY)
     chosen = np.array([0, 2, 3])
     some = pool.of_classes(chosen)
     assert some.weights.tolist() == pool.weights[[0, 1, 2, 4, 5]].tolist()
@@ -331,7 +331,7 @@ def test_of_some_classes_and_back():
         np.testing.assert_array_equal(ours, theirs)
     # What is not chosen stays as it was, and nothing is written to.
     before = pool.weights.copy(), pool.precision.copy()
-    changed = Pool(some.weights + 1.0, 2.0 * some.precision, 7.0)
+    changed = LogLinearPool(some.weights + 1.0, 2.0 * some.precision, 7.0)
     other = pool.with_classes(chosen, changed)
     assert other.weights[3] == pool.weights[3]
     np.testing.assert_array_equal(other.precision[3], pool.precision[3] * [1, 1, 1, 1, 1, 1])

@@ -16,7 +16,7 @@ from skokde._engine.bandwidth import COMPRESSION_SCALE, kernel_coordinates, norm
 from skokde._engine.covariance import STRUCTURES
 from skokde._engine.learn import INITIAL_LIMIT, State
 from skokde._engine.mixture import total_moments
-from skokde._engine.predictive import (
+from skokde._engine.experts import (
     EM_STEPS,
     GAUSSIAN_SCALES,
     KERNEL_SCALES,
@@ -33,7 +33,7 @@ from skokde._engine.predictive import (
     shrinkage,
     weigh,
 )
-from skokde._engine.prior import with_prior
+from skokde._engine.shrinkage import shrink_covariance
 
 both_structures = pytest.mark.parametrize("covariance_type", ["full", "diag"])
 
@@ -158,11 +158,11 @@ def test_kernels_follow_the_samples_at_a_pace(covariance_type):
     for row in X[200:]:
         density.partial_fit(row[None])
         density.score_samples(row[None])
-        mixture, n_foretold = density._mixture, density._n_foretold
-        part = settled(mixture, n_foretold)
+        mixture, n_compressed = density._mixture, density._n_foretold
+        part = settled(mixture, n_compressed)
         later = mixture.n_components - part.n_components
         assert 0 <= later < max(1, PACE * part.counts.sum())
-        assert part.n_components >= n_foretold
+        assert part.n_components >= n_compressed
         assert part.covariances is mixture.covariances
         kept, fresh = kept + (later > 0), fresh + (later == 0)
         frames.add(density._kde("predictive").kde.frame.center.tobytes())
@@ -258,7 +258,7 @@ def test_weigh_is_expectation_maximisation(n, seed, spread):
     log_densities = spread * rng.normal(size=(n, N_WIDTHS)) - 400.0
     counts = rng.uniform(0.1, 3.0, size=n)
     evidence = rng.uniform(0.01, 5.0, size=N_WIDTHS)
-    got = weigh(evidence, log_densities, counts)
+    got = em_update(evidence, log_densities, counts)
     expected = naive_weigh(evidence, log_densities, counts)
     np.testing.assert_allclose(got, expected, rtol=1e-9)
     # Each sample adds its count, and takes nothing from any width.
@@ -270,7 +270,7 @@ def test_weigh_finds_the_better_width():
     rng = np.random.default_rng(0)
     log_densities = rng.normal(size=(200, N_WIDTHS))
     log_densities[:, 3] += 3.0
-    new = weigh(no_evidence(), log_densities, np.ones(200))
+    new = em_update(no_evidence(), log_densities, np.ones(200))
     assert new[3] > 0.9 * new.sum()
 
 
@@ -278,13 +278,13 @@ def test_rows_that_no_width_can_tell_count_for_nothing():
     logs = np.random.default_rng(0).normal(size=(6, N_WIDTHS))
     with_some = np.insert(logs, 3, -np.inf, axis=0)
     with_some = np.insert(with_some, 0, -np.inf, axis=0)
-    expected = weigh(SOME_EVIDENCE, logs, np.ones(6))
-    np.testing.assert_array_equal(weigh(SOME_EVIDENCE, with_some, np.ones(8)), expected)
+    expected = em_update(SOME_EVIDENCE, logs, np.ones(6))
+    np.testing.assert_array_equal(em_update(SOME_EVIDENCE, with_some, np.ones(8)), expected)
     # One that only some can tell counts for those.
     logs = np.full((1, N_WIDTHS), -np.inf)
     logs[0, 2] = -1e6
     np.testing.assert_allclose(
-        weigh(SOME_EVIDENCE, logs, np.array([2.0])), SOME_EVIDENCE + 2.0 * (np.arange(7) == 2)
+        em_update(SOME_EVIDENCE, logs, np.array([2.0])), SOME_EVIDENCE + 2.0 * (np.arange(7) == 2)
     )
 
 
@@ -373,10 +373,10 @@ def evidence_by_row(X, covariance_type):
     compactions = []
     for row in X:
         before = getattr(density, "_evidence", None), getattr(density, "_mixture", None)
-        n_foretold = getattr(density, "_n_foretold", 0)
+        n_compressed = getattr(density, "_n_foretold", 0)
         density.partial_fit(row[None])
         if before[0] is not None and not np.array_equal(before[0], density._evidence):
-            compactions.append((*before, n_foretold, density._evidence))
+            compactions.append((*before, n_compressed, density._evidence))
             # All that the compression has left is foretold, whether merged or not.
             assert density.n_components_ == density._n_foretold + 1
     return compactions
@@ -388,14 +388,14 @@ def test_evidence_is_taken_at_each_compression(covariance_type):
     X = twins.clumps(2, 200)
     X[::9] *= 10.0  # some of which stay alone
     compactions = evidence_by_row(X, covariance_type)
-    assert any(n_foretold > mixture.n_compounds for _, mixture, n_foretold, _ in compactions)
+    assert any(n_compressed > mixture.n_compounds for _, mixture, n_compressed, _ in compactions)
     assert len(compactions) > 5
     assert compactions[0][2] == 0
     assert compactions[0][1].n_components == INITIAL_LIMIT
     for (_, _, _, after), (before, *_) in pairwise(compactions):
         np.testing.assert_array_equal(after, before)
-    for before, mixture, n_foretold, after in compactions:
-        expected = foretell(mixture, n_foretold, before, structure, None)
+    for before, mixture, n_compressed, after in compactions:
+        expected = foretell(mixture, n_compressed, before, structure, None)
         np.testing.assert_array_equal(after, expected)
 
 
@@ -573,8 +573,8 @@ def test_an_outlier_counts_for_no_more_than_itself(covariance_type):
     logs = kde.log_densities(X[29:])
     far = kde.log_densities(np.array([[1e9, -1e9]]))
     assert far.max() < -1e3
-    without = weigh(no_evidence(), logs, np.ones(11))
-    beside = weigh(no_evidence(), np.vstack([logs, far]), np.ones(12))
+    without = em_update(no_evidence(), logs, np.ones(11))
+    beside = em_update(no_evidence(), np.vstack([logs, far]), np.ones(12))
     assert rest == 29.0
     # It goes to the widest, which is then likelier for the others, too, but hardly.
     change = beside - without
@@ -624,7 +624,7 @@ def test_prior_for_the_covariance_is_that_of_the_classifier():
     prior = random_prior(2, "full")
     kde = PredictiveKDE.of(mixture, no_evidence(), STRUCTURES["full"], prior)
     count, mean, covariance = total_moments(mixture)
-    expected = multivariate_normal(mean, with_prior(covariance, count, prior))
+    expected = multivariate_normal(mean, shrink_covariance(covariance, count, prior))
     points = twins.clumps(2, 20, seed=1)
     logs = kde.log_densities(points)[:, len(KERNEL_SCALES)]
     np.testing.assert_allclose(logs, expected.logpdf(points), rtol=1e-9)
@@ -633,11 +633,11 @@ def test_prior_for_the_covariance_is_that_of_the_classifier():
 def test_the_prior_stays_whatever_the_number_of_samples():
     prior = random_prior(2, "full")
     for count in (2e3 - 2, 1e6, 1e300):
-        np.testing.assert_allclose(with_prior(np.zeros((2, 2)), count, prior), 1e-3 * prior)
+        np.testing.assert_allclose(shrink_covariance(np.zeros((2, 2)), count, prior), 1e-3 * prior)
 
 
 def test_state_knows_no_evidence_at_first():
     state = State.empty(2, STRUCTURES["full"])
-    assert state.n_foretold == 0
+    assert state.n_compressed == 0
     np.testing.assert_allclose(state.evidence, PRIOR_EVIDENCE / N_WIDTHS)
     assert predictive.no_evidence() is not predictive.no_evidence()

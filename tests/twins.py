@@ -487,7 +487,7 @@ def log_densities(points, log_weights, means, covs, widths, shrinks, spreads):
 # ------------------------------------------------------------------------------- quadrature
 
 
-def shared_covariance(X, y):
+def pooled_within_covariance(X, y):
     """The prior for the covariance of a class, from the rows, full or not."""
     n, d = X.shape
     within = sum((y == c).sum() * np.cov(X[y == c].T, bias=True).reshape(d, d) for c in set(y)) / n

@@ -29,7 +29,7 @@ from evaluation.protocol import StreamSplit, brier, log_loss, nll
 from skokde import OnlineKDEClassifier
 from skokde._engine.compression import cluster
 from skokde._engine.kde import Components, factorize
-from skokde._engine.prior import with_prior
+from skokde._engine.shrinkage import shrink_covariance
 
 SETS = (
     "iris",
@@ -67,20 +67,20 @@ def _no_shrinkage(widths: np.ndarray) -> np.ndarray:
 
 
 def _prior_worth(observations: float) -> Callable:
-    """`with_prior`, worth this many times as much."""
+    """`shrink_covariance`, worth this many times as much."""
 
     def prior(covariance: np.ndarray, count: float, prior: np.ndarray) -> np.ndarray:
-        return with_prior(covariance, count / observations, prior) if observations else covariance
+        return shrink_covariance(covariance, count / observations, prior) if observations else covariance
 
     return prior
 
 
 def _towards_diagonal(covariance: np.ndarray, count: float, prior: np.ndarray) -> np.ndarray:
     """Shrinkage towards the pooled covariance, and as much again towards the diagonal."""
-    shrunk = with_prior(covariance, count, prior)
+    shrunk = shrink_covariance(covariance, count, prior)
     if shrunk.ndim == 1:
         return shrunk
-    return with_prior(shrunk, count, np.diag(np.diag(shrunk)))
+    return shrink_covariance(shrunk, count, np.diag(np.diag(shrunk)))
 
 
 def _merged_again(
@@ -126,7 +126,7 @@ def _merged_again(
 
 PREDICTIVE = "skokde._engine.predictive."
 POOLING = "skokde._engine.pooling."
-PRIOR = "skokde._engine.whitening.with_prior"
+PRIOR = "skokde._engine.whitening.shrink_covariance"
 CLUSTER = "skokde._engine.compression.cluster"
 VARIANTS: dict[str, Variant] = {
     "defaults": Variant(),

@@ -30,7 +30,7 @@ from evaluation.options import RESULTS
 from evaluation.tables import frame_markdown, make_tables
 from skokde import OnlineKDEDensity
 from skokde._engine.kde import NONE, ONE
-from skokde._engine.predictive import PredictiveKDE
+from skokde._engine.experts import PredictiveKDE
 
 MP = MPContext()  # of our own: the precision of mpmath.mp belongs to all
 MP.dps = 50

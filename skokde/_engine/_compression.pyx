@@ -22,11 +22,13 @@ def cluster(
     const double[:, ::1] inv_roots,
     const double[:, ::1] roots,
     const double[::1] log_dets,
-    double threshold,
+    const double[::1] thresholds,
     const double[::1] axis,
     Py_ssize_t max_clusters,
 ):
     """Split all components, and then the cluster with the largest error, until it is small.
+
+    On the way the clusters are noted where the error is small enough for each threshold.
 
     Parameters
     ----------
@@ -35,24 +37,26 @@ def cluster(
     covs, inv_roots, roots : (m, d * d) or (m, d) arrays
         Of the first m components; the others are Diracs.
     log_dets : (m,) array
-    threshold : float
-        The largest error that is left.
-    axis : (d,) array or None
+    thresholds : (n,) array
+        The largest errors that are left, the largest one last.
+    axis : (d,) array
         To cut the whole across first.
     max_clusters : int
-        Stop there; zero for no such end.
+        Stop there; -1 for no such end.
 
     Returns
     -------
-    (k,) array of intp
-        The number of each component's cluster, in the order of their first members.
+    (n, k) array of intp
+        For each threshold the number of each component's cluster, in the order of their first
+        members.
     """
     cdef Py_ssize_t k = weights.shape[0], d = means.shape[1]
     cdef Py_ssize_t m = covs.shape[0], size = covs.shape[1]
-    cdef Py_ssize_t n_clusters = 1, worst = 0, first, n, n_first, a, c, i
-    # Without an end to the number all that matters of an error is whether it is too large.
-    cdef double low = threshold if max_clusters == 0 else 0.0
-    cdef double high = threshold if max_clusters == 0 else INFINITY
+    cdef Py_ssize_t n_clusters = 1, worst = 0, level = thresholds.shape[0] - 1
+    cdef Py_ssize_t first, n, n_first, a, c, i
+    # Without an end to the number all that matters of an error is between which thresholds it is.
+    cdef double low = thresholds[0] if max_clusters < 0 else 0.0
+    cdef double high = thresholds[level] if max_clusters < 0 else INFINITY
     cdef const double* cov = &covs[0, 0] if m else NULL
     cdef const double* inv_root = &inv_roots[0, 0] if m else NULL
     cdef const double* root = &roots[0, 0] if m else NULL
@@ -67,8 +71,9 @@ def cluster(
     # Clusters as they come: where each begins in `members`, and how many it has.
     cdef Py_ssize_t[::1] members = np.arange(k, dtype=np.intp)
     cdef Py_ssize_t[::1] begin = np.empty(k, dtype=np.intp), count = np.empty(k, dtype=np.intp)
-    out = np.empty(k, dtype=np.intp)
-    cdef Py_ssize_t[::1] label = out
+    cdef Py_ssize_t[::1] number = np.empty(k, dtype=np.intp)
+    out = np.empty((level + 1, k), dtype=np.intp)
+    cdef Py_ssize_t[:, ::1] label = out
     with nogil:
         thin_inverse_roots(m, d, size, inv_root, &ranks[0], &factors[0], &scratch[0])
         begin[0] = 0
@@ -79,7 +84,7 @@ def cluster(
                 first, n = begin[worst], count[worst]
                 n_first = split(
                     n, &members[first], d, size, m, &weights[0], &means[0, 0], cov,
-                    &axis[0] if n == k and axis is not None else NULL,
+                    &axis[0] if n == k else NULL,
                     &sides[0], &labels[0], &scratch[0], &iwork[0],
                 )
                 for c in range(n):
@@ -105,19 +110,23 @@ def cluster(
             for c in range(1, n_clusters):
                 if errors[c] > errors[worst]:
                     worst = c
-            if errors[worst] <= threshold or n_clusters == max_clusters:
+            while level >= 0 and (
+                errors[worst] <= thresholds[level] or n_clusters == max_clusters
+            ):
+                for c in range(n_clusters):
+                    for i in range(begin[c], begin[c] + count[c]):
+                        label[level, members[i]] = c
+                    number[c] = -1
+                n = 0
+                for i in range(k):
+                    c = label[level, i]
+                    if number[c] < 0:
+                        number[c] = n
+                        n += 1
+                    label[level, i] = number[c]
+                level -= 1
+            if level < 0:
                 break
-        for c in range(n_clusters):
-            for a in range(begin[c], begin[c] + count[c]):
-                label[members[a]] = c
-            count[c] = -1  # from here on its place in the order
-        n = 0
-        for i in range(k):
-            c = label[i]
-            if count[c] < 0:
-                count[c] = n
-                n += 1
-            label[i] = count[c]
     return out
 
 
@@ -155,11 +164,13 @@ def merge(
     detail_covs : (2 m, d * d) or (2 m, d) array
     center, spread, matrix : (d,), (d,) and (d * d,) or (d,) arrays
         The frame in which details are split.
-    axis : (d,) array or None
+    axis : (d,) array
         To cut the whole across, if it is one cluster.
 
     Returns
     -------
+    order : (n_clusters,) array of intp
+        The numbers of the clusters that are the new mixture's components.
     counts, means, covs : arrays
         Of the new mixture: compounds and then Diracs, each those first that are not merged.
     detail_weights : (n, 2) array
@@ -258,7 +269,7 @@ def merge(
                         map_covariances(frame, 1, &detail_covs[i, 0], &point_covs[i, 0])
                 n_first = split(
                     n_details, &details[0], d, size, 2 * m, &weights[0], &points[0, 0], point_cov,
-                    &axis[0] if n_clusters == 1 and axis is not None else NULL,
+                    &axis[0] if n_clusters == 1 else NULL,
                     &sides[0], &side_labels[0], &scratch[0], &iwork[0],
                 )
             for side in range(2):
@@ -272,4 +283,4 @@ def merge(
                     out_weight[to, side] /= new_counts[c]
                 else:
                     out_weight[to, side] = detail_weights[details[0] // 2, side]
-    return out_counts, out_means, out_covs, out_weights, out_detail_means, out_detail_covs
+    return np.asarray(order), out_counts, out_means, out_covs, out_weights, out_detail_means, out_detail_covs

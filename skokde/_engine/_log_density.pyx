@@ -188,9 +188,8 @@ def log_densities(
     const double[:, ::1] log_dets,
     const double[::1] widths,
     const double[::1] shrinks,
-    const double[::1] spreads,
 ):
-    """Log-densities under mixtures of N(a mu_i, a^2 (S_i + b^2 I)) and under N(0, c^2 I), in nats.
+    """Log-densities under mixtures of N(a mu_i, a^2 (S_i + b^2 I)), in nats.
 
     Parameters
     ----------
@@ -201,12 +200,10 @@ def log_densities(
         What `decompose` returns.
     widths, shrinks : (n_widths,) arrays
         The b and the a, positive.
-    spreads : (n_spreads,) array
-        The c, positive.
 
     Returns
     -------
-    (n, n_widths + n_spreads) array
+    (n, n_widths) array
         Not NaN and below +inf for any points; -inf where the density is zero.
     """
     cdef Py_ssize_t n = points.shape[0], d = points.shape[1], k = means.shape[0]
@@ -215,7 +212,6 @@ def log_densities(
     cdef bint full = vectors.shape[0] > 0 or starts[m] == 0
     cdef int rows, stride = BLOCK, columns, order = <int>d
     cdef char no = b"N"
-    cdef Py_ssize_t n_spreads = spreads.shape[0]
     cdef double one = 1.0, zero = 0.0, narrow, constant = 0.5 * d * log(2.0 * M_PI)
     for i in range(m):
         most = max(most, starts[i + 1] - starts[i])
@@ -225,8 +221,7 @@ def log_densities(
     cdef double[:, ::1] bases = np.empty((k, n_widths))
     cdef double[::1] narrows = np.empty(n_widths)
     cdef double[::1] sums = np.empty(BLOCK)
-    cdef double[::1] constants = np.empty(n_spreads), zeros = np.zeros(d)
-    out = np.empty((n, n_widths + n_spreads))
+    out = np.empty((n, n_widths))
     cdef double[:, ::1] result = out
     cdef double* square
     cdef const double* coordinates = NULL
@@ -237,8 +232,6 @@ def log_densities(
             for i in range(k):
                 bases[i, w] = log_weights[i] - constant
                 bases[i, w] -= 0.5 * (log_dets[i, w] if i < m else d * log(narrow))
-        for w in range(n_spreads):
-            constants[w] = constant + d * log(spreads[w])
         for block in range((n + BLOCK - 1) // BLOCK):
             first = block * BLOCK
             size = min(<Py_ssize_t>BLOCK, n - first)
@@ -246,15 +239,6 @@ def log_densities(
             for a in range(size):
                 for j in range(d):
                     x[j, a] = points[first + a, j]
-            if n_spreads > 0:
-                for a in range(rows):
-                    sums[a] = 0.0
-                add_squares(rows, d, &x[0, 0], &zeros[0], 1.0, &one, 0, &sums[0])
-                for a in range(size):
-                    for w in range(n_spreads):
-                        result[first + a, n_widths + w] = (
-                            -0.5 * (sums[a] / spreads[w] / spreads[w]) - constants[w]
-                        )
             last = 0  # the first component whose points are not yet projected
             for i in range(k):
                 if full and i == last and i < m:

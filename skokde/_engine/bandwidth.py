@@ -1,55 +1,259 @@
-"""The bandwidth H = beta^2 F (paper, Section 2.2), in whitened space, where F = I."""
+"""The bandwidth H = beta^2 F (paper, Section 2.2), in whitened space, where F = I.
+
+Each rule by which it is found is an object: it gives the coordinates in which a model is
+compressed, and the kernels under which it is scored.
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import NamedTuple
 
 import numpy as np
 
-from skokde._engine._goldberger import principal_axes
 from skokde._engine._roughness import roughness
 from skokde._engine.covariance import Structure
-from skokde._engine.mixture import Mixture, total_moments
+from skokde._engine.kde import Kernels
+from skokde._engine.mixture import Mixture, SampleModel, total_moments
 from skokde._engine.whitening import Frame, Whitening, frame_of_covariance, whiten
-
-# Those that look for the best scale, and all.
-OPTIMAL = ("okde", "plugin")
-RULES = ("predictive", *OPTIMAL, "silverman", "scott")
-
-# Compressions go by a bandwidth somewhat below the normal-reference one where what is scored is
-# found by prediction: one that is too wide would merge, for good, what later samples tell apart.
-COMPRESSION_SCALE = 0.7
 
 # Below this, beta is taken for zero; H has the covariance of the whole model then, and where there
 # is no finite scale (paper, Section 3.4).
 SMALLEST_SCALE = 1e-9
 FALL_BACK_SCALE = 1.0
 
+# Compressions go by a bandwidth somewhat below the normal-reference one where what is scored is
+# found by prediction: one that is too wide would merge, for good, what later samples tell apart.
+COMPRESSION_SCALE = 0.7
 
-class Kernel(NamedTuple):
-    """Kernel coordinates: the frame in which the bandwidth H is the identity.
+# Where it is found by prediction: the widths b, the narrowest first, in units of the
+# normal-reference scale, and the spreads of single Gaussians about the mean, in units of the
+# model's: the first is the limit for wide b, the others are for outliers.
+KERNEL_SCALES = (0.25, 0.5, 1.0, 2.0)
+GAUSSIAN_SCALES = (1.0, 4.0, 16.0)
+
+
+class KernelFrame(NamedTuple):
+    """Kernel coordinates, in which the bandwidth that a model is compressed under is the identity.
 
     Attributes
     ----------
     frame : Frame
-    axis : (d,) array or None
-        Where to cut the whole mixture first. In whitened space its principal axis is rounding
-        noise, and the correlation matrix' is taken.
-    scale : float or None
-        beta; None if H itself was given.
-    inliers : (k,) array of bool, or None
-        Components of the mixture that the bandwidth goes by; None if H itself was given.
+    first_cut : (d,) array
+        The axis to cut the whole mixture across first: in whitened space its principal axis is
+        rounding noise.
+    scale : float
+        beta, in units of what the rule scales.
+    inliers : (k,) array of bool
+        Components of the mixture that the bandwidth goes by.
     """
 
     frame: Frame
-    axis: np.ndarray | None
-    scale: float | None = None
-    inliers: np.ndarray | None = None
+    first_cut: np.ndarray
+    scale: float
+    inliers: np.ndarray
 
 
-def is_predictive(bandwidth: str | float | np.ndarray) -> bool:
-    """Whether what is scored is found by prediction, not by one scale."""
-    return isinstance(bandwidth, str) and bandwidth == "predictive"
+class Rule(ABC):
+    """How the covariance of the kernel is found."""
+
+    # How many widths are tried, and what the covariance of the whole is scaled by in the single
+    # Gaussians that are tried besides.
+    n_widths = 1
+    gaussian_scales: tuple[float, ...] = ()
+    # Whether the kernel's shape is that of the data.
+    follows_data = True
+
+    @property
+    def key(self) -> object:
+        """What tells a rule from the others."""
+        return type(self).__name__
+
+    @abstractmethod
+    def kernel_frame(self, mixture: Mixture | SampleModel, structure: Structure) -> KernelFrame:
+        """The kernel coordinates of a mixture that is not empty, a pure function of it."""
+
+    @abstractmethod
+    def kernels(
+        self,
+        mixture: Mixture | SampleModel,
+        structure: Structure,
+        target: np.ndarray | None = None,
+        kernel_frame: KernelFrame | None = None,
+    ) -> Kernels:
+        """The kernels under which a mixture is scored.
+
+        Parameters
+        ----------
+        mixture : Mixture, not empty
+        structure : Structure
+        target : (d, d) or (d,) array, default=None
+            For the covariance that shapes the kernels, see `shrink_covariance`.
+        kernel_frame : KernelFrame, default=None
+            That of the mixture, where it is known.
+        """
+
+    def reported_scale(self, kernel_frame: KernelFrame) -> float | None:
+        """The one scale of what is scored, or None if there is no such."""
+        return kernel_frame.scale
+
+    def fell_back(self, kernel_frame: KernelFrame) -> bool:
+        """Whether the rule has found nothing, and `FALL_BACK_SCALE` stands for it."""
+        return False
+
+
+class ScaleRule(Rule):
+    """A multiple of the covariance of the sample model."""
+
+    @abstractmethod
+    def scale(self, mixture: Mixture | SampleModel, whitening: Whitening) -> float:
+        """beta, by which standard deviations are multiplied."""
+
+    def kernel_frame(self, mixture: Mixture | SampleModel, structure: Structure) -> KernelFrame:
+        whitening = whiten(mixture, structure)
+        scale = self.scale(mixture, whitening)
+        first_cut = structure.first_cut(
+            whitening.correlation, mixture.counts, whitening.frame.points(mixture.means)
+        )
+        return KernelFrame(whitening.frame.divided(scale), first_cut, scale, whitening.inliers)
+
+    def kernels(
+        self,
+        mixture: Mixture | SampleModel,
+        structure: Structure,
+        target: np.ndarray | None = None,
+        kernel_frame: KernelFrame | None = None,
+    ) -> Kernels:
+        if kernel_frame is None:
+            kernel_frame = self.kernel_frame(mixture, structure)
+        if target is None:
+            return Kernels.single(kernel_frame.frame)
+        frame = whiten(mixture, structure, target).frame
+        return Kernels.single(frame.divided(kernel_frame.scale))
+
+
+class NormalReference(ScaleRule):
+    """A multiple of the scale that is best for a Gaussian (Silverman), as in the paper's Eq. 6."""
+
+    def __init__(self, multiple: float = 1.0) -> None:
+        self.multiple = multiple
+
+    @property
+    def key(self) -> object:
+        return super().key, self.multiple
+
+    def scale(self, mixture: Mixture | SampleModel, whitening: Whitening) -> float:
+        return self.multiple * normal_reference(mixture.n_features, whitening.count)
+
+
+class Scott(ScaleRule):
+    """Scott's rule."""
+
+    def scale(self, mixture: Mixture | SampleModel, whitening: Whitening) -> float:
+        return float(whitening.count ** (-1.0 / (mixture.n_features + 4)))
+
+
+class PlugIn(ScaleRule):
+    """The scale with the least error under the model itself, see `optimal_scale`."""
+
+    def __init__(self, *, printed: bool) -> None:
+        self.printed = printed
+
+    @property
+    def key(self) -> object:
+        return super().key, self.printed
+
+    def scale(self, mixture: Mixture | SampleModel, whitening: Whitening) -> float:
+        return optimal_scale(mixture, whitening, printed=self.printed)
+
+    def fell_back(self, kernel_frame: KernelFrame) -> bool:
+        return kernel_frame.scale == FALL_BACK_SCALE
+
+
+class FixedCovariance(Rule):
+    """H itself in data units, an array of the structure's shape, positive definite."""
+
+    follows_data = False
+
+    def __init__(self, covariance: np.ndarray) -> None:
+        self.covariance = covariance
+
+    @property
+    def key(self) -> object:
+        return self.covariance
+
+    def kernel_frame(self, mixture: Mixture | SampleModel, structure: Structure) -> KernelFrame:
+        _, mean, covariance = total_moments(mixture)
+        spread = np.sqrt(structure.variances(self.covariance))
+        correlation = structure.rescale(self.covariance, 1.0 / spread)
+        frame = frame_of_covariance(mean, spread, correlation, structure)
+        first_cut = structure.first_cut(
+            frame.covariances(covariance[None]).reshape(covariance.shape),
+            mixture.counts,
+            frame.points(mixture.means),
+        )
+        everything = np.ones(mixture.n_components, dtype=bool)
+        return KernelFrame(frame, first_cut, 1.0, everything)
+
+    def kernels(
+        self,
+        mixture: Mixture | SampleModel,
+        structure: Structure,
+        target: np.ndarray | None = None,
+        kernel_frame: KernelFrame | None = None,
+    ) -> Kernels:
+        # H has its shape already, whatever the prior.
+        if kernel_frame is None:
+            kernel_frame = self.kernel_frame(mixture, structure)
+        return Kernels.single(kernel_frame.frame)
+
+    def reported_scale(self, kernel_frame: KernelFrame) -> None:
+        return None
+
+
+class Predictive(NormalReference):
+    """Kernels of several widths, which `experts` weights by how well they predict.
+
+    A kernel of width b in whitened space would inflate the model's covariance by 1 + b^2. Here the
+    KDE is shrunk towards the mean by a = (1 + b^2)^(-1/2), so that the model's mean and covariance
+    are kept (West 1993): it leads from the samples themselves, b = 0, to one Gaussian, b infinite.
+    """
+
+    n_widths = len(KERNEL_SCALES)
+    gaussian_scales = GAUSSIAN_SCALES
+
+    def __init__(self) -> None:
+        super().__init__(COMPRESSION_SCALE)
+
+    def kernels(
+        self,
+        mixture: Mixture | SampleModel,
+        structure: Structure,
+        target: np.ndarray | None = None,
+        kernel_frame: KernelFrame | None = None,
+    ) -> Kernels:
+        whitening = whiten(mixture, structure, target)
+        widths = np.array(KERNEL_SCALES) * normal_reference(mixture.n_features, whitening.count)
+        narrowest = widths.min()
+        return Kernels(
+            whitening.frame.divided(narrowest),
+            widths / narrowest,
+            shrinkage(widths),
+            1.0 / narrowest,
+        )
+
+    def reported_scale(self, kernel_frame: KernelFrame) -> None:
+        return None
+
+
+# Those that have a name.
+RULES: dict[str, Rule] = {
+    "predictive": Predictive(),
+    "okde": PlugIn(printed=True),
+    "plugin": PlugIn(printed=False),
+    "silverman": NormalReference(),
+    "scott": Scott(),
+}
 
 
 def normal_reference(d: int, count: float) -> float:
@@ -57,7 +261,12 @@ def normal_reference(d: int, count: float) -> float:
     return float((4.0 / ((d + 2) * count)) ** (1.0 / (d + 4)))
 
 
-def optimal_scale(mixture: Mixture, whitening: Whitening, *, printed: bool) -> float:
+def shrinkage(widths: np.ndarray) -> np.ndarray:
+    """The factors a that preserve the variance."""
+    return 1.0 / np.hypot(1.0, widths)
+
+
+def optimal_scale(mixture: Mixture | SampleModel, whitening: Whitening, *, printed: bool) -> float:
     """The plug-in scale beta_opt (paper, Eqs. 4 to 6).
 
     The asymptotic mean integrated squared error (4 pi)^(-d/2) / (N beta^d) + beta^4 R / 4 is least
@@ -92,60 +301,3 @@ def optimal_scale(mixture: Mixture, whitening: Whitening, *, printed: bool) -> f
     log_scale -= np.log(functional) + 0.5 * d * np.log(2.0 / pilot)
     scale = float(np.exp(log_scale / (d + 4)))
     return scale if SMALLEST_SCALE < scale < np.inf else FALL_BACK_SCALE
-
-
-def bandwidth_scale(mixture: Mixture, whitening: Whitening, bandwidth: str | float) -> float:
-    """The scale beta, in whitened space, by the rule that `bandwidth` names."""
-    d, count = mixture.n_features, whitening.count
-    if bandwidth in OPTIMAL:
-        return optimal_scale(mixture, whitening, printed=bandwidth == "okde")
-    if is_predictive(bandwidth):
-        return COMPRESSION_SCALE * normal_reference(d, count)
-    if bandwidth == "silverman":
-        return normal_reference(d, count)
-    if bandwidth == "scott":
-        return float(count ** (-1.0 / (d + 4)))
-    return float(bandwidth) * normal_reference(d, count)
-
-
-def kernel_coordinates(
-    mixture: Mixture, structure: Structure, bandwidth: str | float | np.ndarray
-) -> Kernel:
-    """The kernel coordinates of a mixture, a pure function of it.
-
-    Parameters
-    ----------
-    mixture : Mixture, not empty
-    structure : Structure
-    bandwidth : str, float or array
-        A rule, a multiple of the normal-reference scale, or H itself in data units: an array of
-        the structure's shape, positive definite.
-    """
-    if isinstance(bandwidth, np.ndarray):
-        _, mean, _ = total_moments(mixture)
-        spread = np.sqrt(structure.variances(bandwidth))
-        correlation = structure.rescale(bandwidth, 1.0 / spread)
-        return Kernel(frame_of_covariance(mean, spread, correlation, structure), None)
-    whitening = whiten(mixture, structure)
-    scale = bandwidth_scale(mixture, whitening, bandwidth)
-    axis = principal_axes(whitening.correlation.reshape(1, -1), mixture.n_features)[0]
-    return Kernel(whitening.frame.divided(scale), axis, scale, whitening.inliers)
-
-
-def fell_back(bandwidth: str | float | np.ndarray, kernel: Kernel) -> bool:
-    """Whether a rule that looks for the best scale has found none."""
-    return isinstance(bandwidth, str) and bandwidth in OPTIMAL and kernel.scale == FALL_BACK_SCALE
-
-
-def frame_under_prior(mixture: Mixture, kernel: Kernel, prior: np.ndarray) -> Frame:
-    """Kernel coordinates of the same scale, where F is the covariance under a prior.
-
-    Parameters
-    ----------
-    mixture : Mixture
-    kernel : Kernel
-        Of the mixture, by a rule.
-    prior : (d, d) or (d,) array
-        See `with_prior`.
-    """
-    return whiten(mixture, kernel.frame.structure, prior).frame.divided(kernel.scale)

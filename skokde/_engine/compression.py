@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from skokde._engine._compression import cluster as _cluster
 from skokde._engine._compression import merge as _merge
-from skokde._engine.bandwidth import Kernel
+from skokde._engine.bandwidth import KernelFrame
 from skokde._engine.kde import Components, components_in, factorize
 from skokde._engine.mixture import Mixture, flatten
 
@@ -15,7 +17,10 @@ DETAIL_BANDWIDTH = 1.0 / 8.0
 
 
 def cluster(
-    components: Components, threshold: float, axis: np.ndarray | None, max_clusters: int | None
+    components: Components,
+    thresholds: np.ndarray,
+    first_cut: np.ndarray,
+    max_clusters: int | None = None,
 ) -> np.ndarray:
     """Clusters whose components can be approximated by one Gaussian each.
 
@@ -26,25 +31,59 @@ def cluster(
     Parameters
     ----------
     components : Components
-    threshold : float
-        D_th. Zero keeps all components apart.
-    axis : (d,) array or None
-        See `Kernel`.
-    max_clusters : int or None
-        Stop there, whatever the error.
+    thresholds : (n_levels,) array
+        Values of D_th, the lowest first. Zero keeps all components apart.
+    first_cut : (d,) array
+        See `KernelFrame`.
+    max_clusters : int, default=None
+        Stop there, at least one, whatever the error.
 
     Returns
     -------
-    (k,) array of intp
+    (n_levels, k) array of intp
         The number of each component's cluster, in the order of their first members.
     """
     k = len(components.weights)
-    if threshold == 0.0 and (max_clusters is None or k <= max_clusters):
-        return np.arange(k)
-    return _cluster(*components, *factorize(components), threshold, axis, max_clusters or 0)
+    if thresholds[-1] == 0.0 and (max_clusters is None or k <= max_clusters):
+        return np.tile(np.arange(k), (len(thresholds), 1))
+    return _cluster(
+        *components,
+        *factorize(components),
+        thresholds,
+        first_cut,
+        -1 if max_clusters is None else max_clusters,
+    )
 
 
-def merge(mixture: Mixture, labels: np.ndarray, kernel: Kernel) -> Mixture:
+class Compressed(NamedTuple):
+    """What a compression leaves.
+
+    Attributes
+    ----------
+    mixture : Mixture
+    groups : (n_levels, k) array of intp
+        For each of the higher thresholds, the numbers of the groups that it would merge.
+    """
+
+    mixture: Mixture
+    groups: np.ndarray
+
+    @classmethod
+    def of_parts(cls, parts: list[Compressed]) -> Compressed:
+        """All components of some mixtures, in groups of their own."""
+        if len(parts) == 1:
+            return parts[0]
+        first = np.zeros((len(parts[0].groups), 1), dtype=np.intp)
+        compounds, diracs = [], []
+        for mixture, groups in parts:
+            compounds.append(first + groups[:, : mixture.n_compounds])
+            diracs.append(first + groups[:, mixture.n_compounds :])
+            first = first + groups.max(axis=1, initial=-1, keepdims=True) + 1
+        mixture = Mixture.of_parts([part.mixture for part in parts])
+        return cls(mixture, np.concatenate([*compounds, *diracs], axis=1))
+
+
+def merge(mixture: Mixture, labels: np.ndarray, kernel: KernelFrame) -> Compressed:
     """Replace each cluster of more than one component by its moment-matched Gaussian.
 
     The detailed model of a cluster is the extended mixture, of the components' detailed models
@@ -53,17 +92,18 @@ def merge(mixture: Mixture, labels: np.ndarray, kernel: Kernel) -> Mixture:
     Parameters
     ----------
     mixture : Mixture
-    labels : (k,) array of intp
-        See `cluster`.
-    kernel : Kernel
+    labels : (1 + n_levels, k) array of intp
+        See `cluster`; the first row's clusters are merged.
+    kernel : KernelFrame
         Kernel coordinates, for the clustering of the detailed models.
     """
+    labels, coarser = labels[0], labels[1:]
     if labels.max() == len(labels) - 1:
-        return mixture
+        return Compressed(mixture, coarser)
     m, d = mixture.n_compounds, mixture.n_features
     shape = mixture.covariances.shape[1:]
     frame = kernel.frame.divided(np.sqrt(DETAIL_BANDWIDTH))
-    counts, means, covariances, detail_weights, detail_means, detail_covariances = _merge(
+    order, counts, means, covariances, detail_weights, detail_means, detail_covariances = _merge(
         labels,
         mixture.counts,
         mixture.means,
@@ -72,9 +112,9 @@ def merge(mixture: Mixture, labels: np.ndarray, kernel: Kernel) -> Mixture:
         np.concatenate([mixture.detail_means.reshape(-1, d), mixture.means[m:]]),
         flatten(mixture.detail_covariances.reshape(-1, *shape)),
         *frame.arrays,
-        kernel.axis,
+        kernel.first_cut,
     )
-    return Mixture(
+    merged = Mixture(
         counts,
         means,
         covariances.reshape(-1, *shape),
@@ -82,28 +122,30 @@ def merge(mixture: Mixture, labels: np.ndarray, kernel: Kernel) -> Mixture:
         detail_means,
         detail_covariances.reshape(-1, 2, *shape),
     )
+    first_members = np.unique(labels, return_index=True)[1]
+    return Compressed(merged, coarser[:, first_members[order]])
 
 
 def compress(
-    mixture: Mixture, kernel: Kernel, threshold: float, max_components: int | None
-) -> Mixture:
+    mixture: Mixture, kernel: KernelFrame, thresholds: np.ndarray, max_components: int | None
+) -> Compressed:
     """Approximate a sample model by one with fewer components.
 
     Parameters
     ----------
     mixture : Mixture
-    kernel : Kernel
+    kernel : KernelFrame
         Kernel coordinates of this mixture, or of one with the same whole.
-    threshold : float
-        D_th, the largest local error of a cluster.
+    thresholds : (1 + n_levels,) array
+        D_th, the largest local error of a cluster; after it, higher ones.
     max_components : int or None
         No more components than this are left.
 
     Returns
     -------
-    Mixture
-        Of the same count, mean and covariance.
+    Compressed
+        A mixture of the same count, mean and covariance.
     """
-    components = components_in(kernel.frame, *mixture[:3])
-    labels = cluster(components, threshold, kernel.axis, max_components)
+    components = components_in(kernel.frame, *mixture.sample_model)
+    labels = cluster(components, thresholds, kernel.first_cut, max_components)
     return merge(mixture, labels, kernel)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from skokde._engine._goldberger import principal_axes
 from skokde._engine._whitening import roots
 
 # Section 3.1 of the paper: normalised eigenvalues below the first are replaced by the second
@@ -42,9 +43,6 @@ class FullCovariance:
     def map_vectors(self, vectors: np.ndarray, matrix: np.ndarray) -> np.ndarray:
         return vectors @ matrix
 
-    def map_covariances(self, covariances: np.ndarray, matrix: np.ndarray) -> np.ndarray:
-        return matrix.T @ (covariances @ matrix)
-
     def outer(self, vectors: np.ndarray) -> np.ndarray:
         return vectors[..., :, None] * vectors[..., None, :]
 
@@ -69,6 +67,21 @@ class FullCovariance:
         replaced = eigenvectors[:, eigenvalues < EIGENVALUE_FLOOR * eigenvalues[-1]]
         return (np.abs(replaced) > SMALLEST_PART).any(axis=1)
 
+    def first_cut(
+        self, correlation: np.ndarray, counts: np.ndarray, points: np.ndarray
+    ) -> np.ndarray:
+        """The axis (d,) to cut all components across first, in whitened coordinates.
+
+        Parameters
+        ----------
+        correlation : (d, d) or (d,) array
+            What was whitened.
+        counts : (k,) array
+        points : (k, d) array
+            The components' means.
+        """
+        return principal_axes(correlation.reshape(1, -1), len(correlation))[0]
+
     def to_matrix(self, variances: np.ndarray) -> np.ndarray:
         """The covariance with these variances and no correlation."""
         return np.diag(variances)
@@ -82,6 +95,10 @@ class DiagonalCovariance:
     def shape(self, d: int) -> tuple[int, ...]:
         return (d,)
 
+    def of_full(self, covariances: np.ndarray) -> np.ndarray:
+        """The diagonals of full covariances."""
+        return np.diagonal(covariances, axis1=-2, axis2=-1).copy()
+
     def variances(self, covariances: np.ndarray) -> np.ndarray:
         return covariances
 
@@ -93,9 +110,6 @@ class DiagonalCovariance:
 
     def map_vectors(self, vectors: np.ndarray, matrix: np.ndarray) -> np.ndarray:
         return vectors * matrix
-
-    def map_covariances(self, covariances: np.ndarray, matrix: np.ndarray) -> np.ndarray:
-        return covariances * matrix * matrix
 
     def outer(self, vectors: np.ndarray) -> np.ndarray:
         return vectors * vectors
@@ -111,8 +125,28 @@ class DiagonalCovariance:
     def lies_flat(self, correlation: np.ndarray) -> np.ndarray:
         return np.zeros(len(correlation), dtype=bool)
 
+    def first_cut(
+        self, correlation: np.ndarray, counts: np.ndarray, points: np.ndarray
+    ) -> np.ndarray:
+        # All variances are one: the feature whose halves are the farthest apart.
+        return widest_gap(counts, points)
+
     def to_matrix(self, variances: np.ndarray) -> np.ndarray:
         return variances
+
+
+def widest_gap(counts: np.ndarray, points: np.ndarray) -> np.ndarray:
+    """The coordinate axis (d,) along which a cut at the mean explains most of the variance."""
+    weights = counts / counts.sum()
+    deviations = points - weights @ points
+    above = deviations > 0.0
+    share = weights @ above
+    moment = weights @ (deviations * above)
+    explained = moment**2 / np.maximum(share * (1.0 - share), np.finfo(float).tiny)
+    axis = np.zeros(points.shape[1])
+    # Of features that are equal but for rounding the first counts.
+    axis[np.argmax(explained > (1.0 - 1e-8) * explained.max())] = 1.0
+    return axis
 
 
 Structure = FullCovariance | DiagonalCovariance

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple, Self
 
 import numpy as np
 
 from skokde._engine._hellinger import factorize_all
 from skokde._engine._log_density import decompose, log_densities
+from skokde._engine.mixture import SampleModel
 from skokde._engine.whitening import Frame
 
-ONE = np.ones(1)
-NONE = np.empty(0)
+# In standard deviations of the whole: a component farther out than this is not shrunk.
+FAR = 10.0
 
 
 class Components(NamedTuple):
@@ -46,6 +48,51 @@ class Factors(NamedTuple):
     log_dets: np.ndarray
 
 
+class Kernels(NamedTuple):
+    """Kernels of one shape under which the same components are scored.
+
+    Under a kernel of width b, with a the factor by which the estimate is shrunk towards the origin,
+    a component is N(a mu_i, a^2 (S_i + b^2 I)).
+
+    Attributes
+    ----------
+    frame : Frame
+        Coordinates in which no width is below one.
+    widths, shrinks : (n_widths,) arrays
+        The b and the a.
+    spread : float
+        Standard deviation of the whole sample model, in all directions of the frame.
+    """
+
+    frame: Frame
+    widths: np.ndarray
+    shrinks: np.ndarray
+    spread: float
+
+    @classmethod
+    def single(cls, frame: Frame) -> Self:
+        """One kernel, with the identity as its covariance in the frame."""
+        return cls(frame, np.ones(1), np.ones(1), np.inf)
+
+    def far(self, points: np.ndarray) -> np.ndarray:
+        """Which points of the frame are too far out to be shrunk."""
+        return np.abs(points).max(axis=1, initial=0.0) > FAR * self.spread
+
+    def centers(self, means: np.ndarray) -> np.ndarray:
+        """Points of the frame that, once shrunk, are the centers of components.
+
+        Shrinking takes those far out along, by a part of their distance from the mean: they are
+        moved so that the narrowest kernel is where the sample is.
+        """
+        points = self.frame.points(means)
+        far = self.far(points)
+        return np.where(far[:, None], points / self.shrinks[0], points) if far.any() else points
+
+    def covariances_back(self) -> np.ndarray:
+        """Covariances (n_widths, d, d) or (n_widths, d) of the kernels, in data units."""
+        return np.multiply.outer((self.shrinks * self.widths) ** 2, self.frame.identity_back())
+
+
 def components_in(
     frame: Frame, counts: np.ndarray, means: np.ndarray, covariances: np.ndarray
 ) -> Components:
@@ -58,81 +105,135 @@ def factorize(components: Components) -> Factors:
     return Factors(*factorize_all(components.covariances, components.means.shape[1]))
 
 
-class KDE(NamedTuple):
-    """What scoring needs, made once after learning: the same components under several kernels.
-
-    Under a kernel of width b, with a the factor by which the estimate is shrunk towards the origin,
-    a component is N(a mu_i, a^2 (S_i + b^2 I)).
+class KernelFamily(NamedTuple):
+    """A sample model under several kernels of one shape: densities that share most of their work.
 
     Attributes
     ----------
-    frame : Frame
-        Coordinates in which no width is below one.
+    model : SampleModel
+    kernels : Kernels
     components : Components
-    widths, shrinks : (n_widths,) arrays
-        The b and the a.
     decomposed : tuple of arrays
         See `decompose`.
     """
 
-    frame: Frame
+    model: SampleModel
+    kernels: Kernels
     components: Components
-    widths: np.ndarray
-    shrinks: np.ndarray
     decomposed: tuple[np.ndarray, ...]
 
     @classmethod
-    def of(
-        cls,
-        frame: Frame,
-        components: Components,
-        widths: np.ndarray = ONE,
-        shrinks: np.ndarray = ONE,
-    ) -> KDE:
-        """Of components in a frame; by default with H = I in it, and no shrinking."""
-        decomposed = decompose(components.means, components.covariances, widths, shrinks)
-        return cls(frame, components, widths, shrinks, decomposed)
+    def single_gaussians(cls, kernels: Kernels, scales: Sequence[float]) -> Self:
+        """Gaussians as wide as the whole sample model, times each scale: kernels at its mean."""
+        frame = kernels.frame
+        covariances = np.empty((0, *frame.structure.shape(len(frame.center))))
+        model = SampleModel(np.ones(1), frame.center[None], covariances)
+        widths = np.array(scales) * kernels.spread
+        return cls.of(model, kernels._replace(widths=widths, shrinks=np.ones(len(scales))))
 
-    def with_diracs(self, counts: np.ndarray, points: np.ndarray) -> KDE:
-        """With more Diracs, at those points of the frame; the counts are all components'."""
-        means = np.concatenate([self.components.means, points])
-        components = Components(counts / counts.sum(), means, self.components.covariances)
-        return self._replace(components=components)
+    @classmethod
+    def of(cls, model: SampleModel, kernels: Kernels) -> Self:
+        components = Components(
+            model.counts / model.counts.sum(),
+            kernels.centers(model.means),
+            kernels.frame.covariances(model.covariances),
+        )
+        decomposed = decompose(*components[1:], kernels.widths, kernels.shrinks)
+        return cls(model, kernels, components, decomposed)
 
-    def log_densities(self, points: np.ndarray, spreads: np.ndarray = NONE) -> np.ndarray:
-        """Log-densities (n, n_widths) of points of the frame, per unit of the data, in nats.
+    def with_later(self, counts: np.ndarray, means: np.ndarray) -> Self:
+        """Of a model with more Diracs, too; they don't change the kernels."""
+        model = self.model.with_diracs(counts, means)
+        components = self.components._replace(
+            weights=model.counts / model.counts.sum(),
+            means=np.concatenate([self.components.means, self.kernels.centers(means)]),
+        )
+        return self._replace(model=model, components=components)
 
-        After them stand those of single Gaussians about the origin with the spreads, if any.
-        """
+    def log_densities(self, X: np.ndarray) -> np.ndarray:
+        """Log-densities (n, n_widths) of rows in data units under each of the kernels, in nats."""
         with np.errstate(divide="ignore"):  # the logarithm of a weight that has underflowed
             log_weights = np.log(self.components.weights)
-        return self.frame.log_det + log_densities(
-            points,
+        frame, widths, shrinks, _ = self.kernels
+        return frame.log_det + log_densities(
+            frame.points(X),
             log_weights,
             self.components.means,
             *self.decomposed,
-            self.widths,
-            self.shrinks,
-            spreads,
+            widths,
+            shrinks,
         )
 
-    def log_density(self, X: np.ndarray) -> np.ndarray:
-        """Log-densities of rows in data units under the first kernel, in nats."""
-        return self.log_densities(self.frame.points(X))[:, 0]
-
-    def kernels_back(self) -> np.ndarray:
-        """Covariances (n_widths, d, d) or (n_widths, d) of the kernels, in data units."""
-        identity = self.frame.identity_back()
-        return np.multiply.outer((self.shrinks * self.widths) ** 2, identity)
-
-    def components_back(self) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """Weights, means and covariances of the Gaussians of each width, in data units."""
-        weights, means, compounds = self.components
-        compounds = self.frame.covariances_back(compounds)
-        means = self.frame.vectors_back(means)
-        mixtures = []
-        for kernel, shrink in zip(self.kernels_back(), self.shrinks, strict=True):
-            covariances = np.tile(kernel, (len(weights), *(1,) * kernel.ndim))
+    def gaussians(self) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """Weights, means and covariances of the Gaussians of each density, in data units."""
+        frame, _, shrinks, _ = self.kernels
+        counts, means, compounds = self.model
+        away = means - frame.center
+        far = self.kernels.far(frame.points(means))
+        parts = []
+        for kernel, shrink in zip(self.kernels.covariances_back(), shrinks, strict=True):
+            shrunk = np.where(far, shrink / shrinks[0], shrink)
+            covariances = np.tile(kernel, (len(means), *(1,) * kernel.ndim))
             covariances[: len(compounds)] += shrink**2 * compounds
-            mixtures.append((weights, self.frame.center + shrink * means, covariances))
-        return mixtures
+            parts.append(
+                (counts / counts.sum(), frame.center + shrunk[:, None] * away, covariances)
+            )
+        return parts
+
+    def of_widths(self, chosen: np.ndarray) -> Self:
+        """Of some of the kernels, by an (n_widths,) array of bool."""
+        vectors, projections, precisions, starts, log_dets = self.decomposed
+        precisions = np.ascontiguousarray(precisions[:, chosen])
+        log_dets = np.ascontiguousarray(log_dets[:, chosen])
+        widths, shrinks = self.kernels.widths[chosen], self.kernels.shrinks[chosen]
+        return self._replace(
+            kernels=self.kernels._replace(widths=widths, shrinks=shrinks),
+            decomposed=(vectors, projections, precisions, starts, log_dets),
+        )
+
+
+class KDE(NamedTuple):
+    """What is scored, made once after learning: densities, weighted.
+
+    Attributes
+    ----------
+    families : tuple of KernelFamily
+    weights : (n_experts,) array, sum one
+        Of the densities of the families, one after the other.
+    n_estimates : int
+        The leading densities that are kernel density estimates; the others are single Gaussians.
+    """
+
+    families: tuple[KernelFamily, ...]
+    weights: np.ndarray
+    n_estimates: int
+
+    def log_densities(self, X: np.ndarray) -> np.ndarray:
+        """Log-densities (n, n_experts) of rows in data units under each, in nats."""
+        return np.concatenate([family.log_densities(X) for family in self.families], axis=1)
+
+    def log_density(self, X: np.ndarray) -> np.ndarray:
+        """Log-densities of rows in data units, in nats."""
+        if len(self.weights) == 1:
+            return self.families[0].log_densities(X)[:, 0]
+        return np.logaddexp.reduce(self.log_densities(X) + np.log(self.weights), axis=1)
+
+    def bandwidth(self) -> np.ndarray:
+        """Average covariance of the kernels of the estimates, in data units."""
+        kernels = [family.kernels.covariances_back() for family in self.families]
+        n = self.n_estimates
+        return np.average(_in_one_shape(kernels)[:n], axis=0, weights=self.weights[:n])
+
+    def gaussians(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Weights, means and covariances of all Gaussians, in data units."""
+        parts = [part for family in self.families for part in family.gaussians()]
+        shares, means, covariances = zip(*parts, strict=True)
+        weights = [weight * share for weight, share in zip(self.weights, shares, strict=True)]
+        return np.concatenate(weights), np.concatenate(means), _in_one_shape(covariances)
+
+
+def _in_one_shape(covariances: Sequence[np.ndarray]) -> np.ndarray:
+    """Arrays of covariances together, diagonal ones as matrices if there are full ones."""
+    if len({array.ndim for array in covariances}) > 1:
+        covariances = [a if a.ndim == 3 else a[:, None] * np.eye(a.shape[1]) for a in covariances]
+    return np.concatenate(covariances)

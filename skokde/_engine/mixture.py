@@ -11,6 +11,61 @@ from skokde._engine._moments import match_group_moments
 from skokde._engine.covariance import Structure
 
 
+class SampleModel(NamedTuple):
+    """A mixture without its detailed models: what densities are estimated from.
+
+    Attributes
+    ----------
+    counts : (k,) array
+    means : (k, d) array
+    covariances : (m, d, d) or (m, d) array
+        Of the first m components; the others are Diracs.
+    """
+
+    counts: np.ndarray
+    means: np.ndarray
+    covariances: np.ndarray
+
+    @property
+    def n_components(self) -> int:
+        return len(self.counts)
+
+    @property
+    def n_compounds(self) -> int:
+        return len(self.covariances)
+
+    @property
+    def n_features(self) -> int:
+        return self.means.shape[1]
+
+    def grouped(self, labels: np.ndarray) -> SampleModel:
+        """With groups of components, by the number of each one's group, replaced by one Gaussian.
+
+        Components after those that have a label stay as they are.
+        """
+        n = len(labels)
+        order = np.argsort(labels, kind="stable")
+        starts = np.searchsorted(labels[order], np.arange(labels.max(initial=-1) + 2))
+        counts, means, covariances = match_group_moments(
+            self.counts[:n], self.means[:n], flatten(self.covariances), order, starts
+        )
+        # Compounds stand first: a group of one Dirac is none.
+        single = ~covariances.any(axis=1)
+        order = np.argsort(single, kind="stable")
+        n_compounds = len(single) - np.count_nonzero(single)
+        return SampleModel(
+            np.append(counts[order], self.counts[n:]),
+            np.concatenate([means[order], self.means[n:]]),
+            covariances[order[:n_compounds]].reshape(-1, *self.covariances.shape[1:]),
+        )
+
+    def with_diracs(self, counts: np.ndarray, means: np.ndarray) -> SampleModel:
+        """With more Diracs after the components."""
+        return self._replace(
+            counts=np.append(self.counts, counts), means=np.concatenate([self.means, means])
+        )
+
+
 class Mixture(NamedTuple):
     """The sample model p_s and the detailed model q_i of each of its components.
 
@@ -38,6 +93,10 @@ class Mixture(NamedTuple):
     detail_weights: np.ndarray
     detail_means: np.ndarray
     detail_covariances: np.ndarray
+
+    @property
+    def sample_model(self) -> SampleModel:
+        return SampleModel(*self[:3])
 
     @classmethod
     def empty(cls, d: int, structure: Structure) -> Mixture:
@@ -137,6 +196,6 @@ def match_moments(
     return float(out[0][0]), out[1][0], out[2].reshape(covariances.shape[1:])
 
 
-def total_moments(mixture: Mixture) -> tuple[float, np.ndarray, np.ndarray]:
+def total_moments(mixture: Mixture | SampleModel) -> tuple[float, np.ndarray, np.ndarray]:
     """Count, mean and covariance of the whole sample model."""
     return match_moments(*mixture[:3])

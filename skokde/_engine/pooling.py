@@ -32,7 +32,7 @@ NEGLIGIBLE = 1e-10
 MOST_STEPS = 50
 
 
-class Pool(NamedTuple):
+class LogLinearPool(NamedTuple):
     """Weights of a logarithmic pool, and how sure they are.
 
     Attributes
@@ -51,24 +51,24 @@ class Pool(NamedTuple):
     count: float
 
     @classmethod
-    def bayes(cls, n_classes: int) -> Pool:
+    def bayes(cls, n_classes: int) -> LogLinearPool:
         """Bayes' rule, before any prediction."""
         weights = np.zeros(2 + n_classes)
         weights[0] = 1.0
         return cls(weights, PRIOR_PRECISION * np.eye(2 + n_classes), 0.0)
 
-    def of_classes(self, chosen: np.ndarray) -> Pool:
+    def of_classes(self, chosen: np.ndarray) -> LogLinearPool:
         """The pool of some of the classes, by an array of their numbers."""
         at = np.concatenate([[0, 1], 2 + chosen])
-        return Pool(self.weights[at], self.precision[np.ix_(at, at)], self.count)
+        return LogLinearPool(self.weights[at], self.precision[np.ix_(at, at)], self.count)
 
-    def with_classes(self, chosen: np.ndarray, pool: Pool) -> Pool:
+    def with_classes(self, chosen: np.ndarray, pool: LogLinearPool) -> LogLinearPool:
         """The pool, with what another one knows of some of the classes."""
         at = np.concatenate([[0, 1], 2 + chosen])
         weights, precision = self.weights.copy(), self.precision.copy()
         weights[at] = pool.weights
         precision[np.ix_(at, at)] = pool.precision
-        return Pool(weights, precision, pool.count)
+        return LogLinearPool(weights, precision, pool.count)
 
     def logits(
         self, log_prior: np.ndarray, log_density: np.ndarray, discriminant: np.ndarray
@@ -131,21 +131,21 @@ class Discriminant(NamedTuple):
 
 
 def learn_pool(
-    pool: Pool,
+    pool: LogLinearPool,
     log_prior: np.ndarray,
     log_density: np.ndarray,
     discriminant: np.ndarray,
     codes: np.ndarray,
     counts: np.ndarray,
     n_samples: float,
-) -> Pool:
+) -> LogLinearPool:
     """The pool after some more predictions.
 
     The log-loss of the earlier ones stands as a parabola about the weights that were best.
 
     Parameters
     ----------
-    pool : Pool
+    pool : LogLinearPool
     log_prior : (n_classes,) array, finite
     log_density, discriminant : (n, n_classes) arrays
         Of rows that the model had not learned.
@@ -195,7 +195,7 @@ def learn_pool(
         else:  # rounding is all that still moves the loss
             break
         weights = tried
-    return Pool(weights, curvature, float(share * total))
+    return LogLinearPool(weights, curvature, float(share * total))
 
 
 def bounded(weights: np.ndarray) -> np.ndarray:

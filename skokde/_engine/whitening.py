@@ -15,7 +15,7 @@ from skokde._engine._whitening import covariances_in, points_in, standardize
 from skokde._engine.covariance import Structure
 from skokde._engine.mixture import Mixture, flatten
 from skokde._engine.outliers import inliers, moments_of
-from skokde._engine.prior import with_prior
+from skokde._engine.shrinkage import shrink_covariance
 
 # A variance below this has lost its digits to underflow.
 SMALLEST_VARIANCE = 1e-290
@@ -54,18 +54,6 @@ class Frame(NamedTuple):
         """Covariances in these coordinates, flattened for the compiled functions."""
         return covariances_in(flatten(covariances), *self.arrays)
 
-    def vectors_back(self, vectors: np.ndarray) -> np.ndarray:
-        """Differences of points, from these coordinates to the data's."""
-        return self.structure.map_vectors(vectors, self.inverse) * self.spread
-
-    def covariances_back(self, covariances: np.ndarray) -> np.ndarray:
-        """Flattened covariances, from these coordinates to the data's."""
-        shape = self.structure.shape(len(self.center))
-        covariances = covariances.reshape(len(covariances), *shape)
-        return self.structure.rescale(
-            self.structure.map_covariances(covariances, self.inverse), self.spread
-        )
-
     def identity_back(self) -> np.ndarray:
         """The covariance in the data's coordinates that is the identity in these."""
         return self.structure.rescale(self.structure.square(self.inverse), self.spread)
@@ -83,7 +71,7 @@ class Frame(NamedTuple):
 class Whitening(NamedTuple):
     """The frame in which the sample model has zero mean and unit covariance.
 
-    Outliers are left out, and the covariance is that under a prior if there is any.
+    Outliers are left out, and the covariance is shrunk to a target if there is any.
 
     Attributes
     ----------
@@ -137,19 +125,19 @@ def corrected_features(
     return constant | structure.lies_flat(filled.reshape(covariance.shape))
 
 
-def whiten(mixture: Mixture, structure: Structure, prior: np.ndarray | None = None) -> Whitening:
+def whiten(mixture: Mixture, structure: Structure, target: np.ndarray | None = None) -> Whitening:
     """Whitening of a mixture that is not empty.
 
     Parameters
     ----------
     mixture : Mixture
     structure : Structure
-    prior : (d, d) or (d,) array, default=None
-        What the covariance is thought to be like before any sample, see `with_prior`.
+    target : (d, d) or (d,) array, default=None
+        What the covariance is shrunk to, see `shrink_covariance`.
     """
     chosen = inliers(mixture)
     count, mean, covariance = moments_of(mixture, chosen)
-    if prior is not None:
-        covariance = with_prior(covariance, count, prior)
+    if target is not None:
+        covariance = shrink_covariance(covariance, count, target)
     frame, correlation = frame_of(mean, covariance, structure)
     return Whitening(frame, correlation, count, chosen)

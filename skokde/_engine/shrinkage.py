@@ -1,4 +1,4 @@
-"""What the data of all classes tell of a covariance that a class has too few samples for.
+"""Shrinkage of a covariance that a class has too few samples for, to what all classes tell of it.
 
 Samples have no spread at all in a feature that is constant in them, nor, if they are no more than
 the features, in some directions of the correlated ones; and too little in others.
@@ -10,13 +10,13 @@ import numpy as np
 
 from skokde._engine.mixture import match_moments
 
-# The prior is never worth less, however many the samples: equal rows would have kernels ever
+# The target is never worth less, however many the samples: equal rows would have kernels ever
 # narrower with their number, and rows next to them would go to any class with wider ones.
 LEAST_SHARE = 1e-3
 
 
-def with_prior(covariance: np.ndarray, count: float, prior: np.ndarray) -> np.ndarray:
-    """Covariance of samples under a prior that is worth one observation for each feature.
+def shrink_covariance(covariance: np.ndarray, count: float, target: np.ndarray) -> np.ndarray:
+    """Covariance of samples, shrunk to a target that is worth one observation for each feature.
 
     With fewer than d the conjugate prior of a (d, d) covariance, the inverse Wishart distribution,
     is improper: it is the weakest one that is a prior. A thousandth of it always stays.
@@ -27,18 +27,18 @@ def with_prior(covariance: np.ndarray, count: float, prior: np.ndarray) -> np.nd
         Of the samples.
     count : float
         Their number.
-    prior : array of the same shape
+    target : array of the same shape
     """
-    d = prior.shape[-1]
+    d = target.shape[-1]
     share = max(d / (count + d), LEAST_SHARE)
-    return (1.0 - share) * covariance + share * prior
+    return (1.0 - share) * covariance + share * target
 
 
-def shared_covariance(moments: list[tuple[float, np.ndarray, np.ndarray]]) -> np.ndarray:
-    """The prior for the covariance of a class: the average within all of the classes.
+def pooled_within_covariance(moments: list[tuple[float, np.ndarray, np.ndarray]]) -> np.ndarray:
+    """What the covariance of a class is shrunk to: the average within all of the classes.
 
-    It has a prior in turn, the covariance of all data together: classes of one sample each have no
-    spread but that between them.
+    That is shrunk in turn, to the covariance of all data together: classes of one sample each have
+    no spread but that between them.
 
     Parameters
     ----------
@@ -54,4 +54,4 @@ def shared_covariance(moments: list[tuple[float, np.ndarray, np.ndarray]]) -> np
     total, _, whole = match_moments(counts, means, covariances)
     within = (counts / total) @ covariances.reshape(len(counts), -1)
     within = within.reshape(whole.shape)
-    return with_prior(within, total, whole)
+    return shrink_covariance(within, total, whole)

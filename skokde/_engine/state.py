@@ -1,0 +1,80 @@
+"""What an online model is, and what the estimators' parameters mean to it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from skokde._engine.bandwidth import Rule
+from skokde._engine.covariance import Structure
+from skokde._engine.mixture import Mixture
+
+# Components that are held before the first compression. The published implementations start at 15
+# at most and compress after nearly every sample once they have reached their limit, which is what
+# makes them slow.
+INITIAL_LIMIT = 30
+
+
+class Settings(NamedTuple):
+    """What the estimators' parameters mean to the engine.
+
+    Attributes
+    ----------
+    structure : Structure
+    bandwidth : Rule
+    thresholds : (1 + n_levels,) array
+        D_th by which models are compressed, and higher ones at which they are looked at, too.
+    forgetting_factor : float
+    max_components : int or None
+    shapes : tuple of Structure
+        Of the kernels that are tried: the structure, and others that have less in them.
+    shrinkage_target : (d, d) or (d,) array, or None
+        For covariances, see `shrink_covariance`.
+    """
+
+    structure: Structure
+    bandwidth: Rule
+    thresholds: np.ndarray
+    forgetting_factor: float
+    max_components: int | None
+    shapes: tuple[Structure, ...]
+    shrinkage_target: np.ndarray | None = None
+
+    @property
+    def key(self) -> tuple:
+        """What tells apart what is scored of the same state, for the same target."""
+        return self.bandwidth.key, self.thresholds, len(self.shapes)
+
+    @property
+    def n_levels(self) -> int:
+        """How many coarser views there are of a model."""
+        return len(self.thresholds) - 1
+
+    @property
+    def n_experts(self) -> int:
+        rule = self.bandwidth
+        return len(self.shapes) * ((1 + self.n_levels) * rule.n_widths + len(rule.gaussian_scales))
+
+
+class State(NamedTuple):
+    """What an online model is.
+
+    Attributes
+    ----------
+    mixture : Mixture
+    limit : int
+        Components that may be held.
+    n_compressed : int
+        Components that the last compression left; those after them are samples since.
+    groups : (n_levels, n_compressed) array of intp
+        Which of these components are one at each of the higher thresholds.
+    expert_counts : (n_experts,) array
+        How many samples each expert is credited with, see `experts`.
+    """
+
+    mixture: Mixture
+    limit: int
+    n_compressed: int
+    groups: np.ndarray
+    expert_counts: np.ndarray
