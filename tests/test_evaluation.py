@@ -39,7 +39,8 @@ from evaluation.protocol import (
     nll,
     reliability,
 )
-from evaluation.report import BEGIN, END, Peers, Results, against_xokde, all_models, write_readme
+from evaluation.report import BEGIN, END, against_xokde, all_models, write_readme
+from evaluation.results import Peers, Results
 from evaluation.runner import run
 from evaluation.store import Store
 from evaluation.tables import Difference, Table, Text, Value, corrected_t_test

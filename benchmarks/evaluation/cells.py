@@ -164,19 +164,21 @@ def _code(module: str) -> str:
     elif package == "evaluation":
         files = [Path(sys.modules[module].__file__)]
     else:
-        return f"scikit-learn {version('scikit-learn')}"
+        distribution = "scikit-learn" if package == "sklearn" else package
+        return f"{distribution} {version(distribution)}"
     return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
 
 
 def fingerprint(dataset: Dataset, estimator: BaseEstimator) -> str:
     """Digest of what a result depends on: the data, the estimator's parameters, the code."""
     parameters = estimator.get_params()
-    parts = [estimator, *(value for value in parameters.values() if hasattr(value, "get_params"))]
+    # Estimators and classes among the parameters; numbers, text and the like have no module.
+    parts = [estimator, *(value for value in parameters.values() if hasattr(value, "__module__"))]
     content = [
         hashlib.sha256(dataset.X.tobytes() + dataset.y.tobytes()).hexdigest(),
         type(estimator).__name__,
         sorted((name, repr(value)) for name, value in parameters.items()),
-        sorted({_code(type(part).__module__) for part in parts}),
+        sorted({_code(part.__module__) for part in parts}),
     ]
     return hashlib.sha256(repr(content).encode()).hexdigest()[:16]
 

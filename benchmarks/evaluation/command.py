@@ -10,7 +10,8 @@ from evaluation.cells import Cell
 from evaluation.datasets import BIG_SETS, SETS, load_dataset
 from evaluation.models import MODELS
 from evaluation.options import add_common_options
-from evaluation.report import Peers, Results, summary, write_readme, write_report
+from evaluation.report import summary, write_readme, write_report
+from evaluation.results import Peers, Results
 from evaluation.runner import run
 from evaluation.store import Store
 

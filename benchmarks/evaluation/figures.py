@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
-if TYPE_CHECKING:
-    from evaluation.report import Results
+from evaluation.results import Results
 
 MARKERS = "oD^vsP*Xp<>h"
 STYLE = {"svg.hashsalt": "skokde", "font.size": 9, "axes.spines.top": False}

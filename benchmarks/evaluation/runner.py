@@ -5,11 +5,12 @@ from __future__ import annotations
 import tempfile
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 import numpy as np
+from sklearn.base import BaseEstimator
 from tqdm import tqdm
 
 from evaluation.cells import (
@@ -56,6 +57,8 @@ def run(
     *,
     limit: float,
     n_jobs: int,
+    estimators: Mapping[str, BaseEstimator] | None = None,
+    job: Callable[[Cell, Path], dict] = run_cell,
 ) -> None:
     """Run the cells that the store does not have.
 
@@ -69,11 +72,16 @@ def run(
         CPU seconds of a cell. Where a model passes it on a set, its other shuffles are not tried.
     n_jobs : int
         Processes at a time.
+    estimators : mapping, default=None
+        By the names of models. None takes those of `MODELS`.
+    job : callable
+        Returns the figures of a cell, given it and the folder of the arrays.
     """
+    estimators = estimators or {name: model.estimator for name, model in MODELS.items()}
     prints = {
-        (data.name, name): fingerprint(data, model.estimator)
+        (data.name, name): fingerprint(data, estimator)
         for data in datasets.values()
-        for name, model in MODELS.items()
+        for name, estimator in estimators.items()
     }
     unit, writing = Unit(), threading.Lock()
 
@@ -109,13 +117,13 @@ def run(
                 }
             else:
                 record["unit_s"] = unit.seconds()
-                status, value = run_apart(run_cell, cell, folder, limit=limit)
+                status, value = run_apart(job, cell, folder, limit=limit)
                 record["status"] = status
                 record |= value if status == OK else {"message": value}
         with writing:
             store.add(cell, {k: v for k, v in record.items() if k not in Cell._fields})
         if record["status"] == ERROR:
-            tqdm.write(f"{cell.dataset}, {cell.model}, shuffle {cell.seed}: {record['message']}")
+            tqdm.write(f"{cell.dataset}, {cell.model}, seed {cell.seed}: {record['message']}")
 
     todo = [
         cell

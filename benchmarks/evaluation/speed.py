@@ -25,7 +25,7 @@ from evaluation.datasets import SETS, load_dataset
 from evaluation.models import MODELS
 from evaluation.options import add_common_options
 from evaluation.protocol import StreamSplit, nll
-from evaluation.report import Peers
+from evaluation.results import Peers
 from evaluation.tables import frame_markdown, make_tables
 from skokde import OnlineKDEClassifier, OnlineKDEDensity
 from skokde._engine.compression import compress
