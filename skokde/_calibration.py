@@ -96,8 +96,8 @@ class ReplayBuffer(NamedTuple):
         Their classes.
     counts : (n,) array
         How many samples each row stands for.
-    log_densities : (n,) array
-        Under their classes, as these were before them.
+    log_densities : (n, n_groups) array
+        Under their classes, as these were before them, by each group of experts.
     """
 
     rows: np.ndarray
@@ -145,7 +145,13 @@ class Calibration(NamedTuple):
 
     @classmethod
     def start(cls, n_classes: int) -> Calibration:
-        return cls(LogLinearPool.bayes(n_classes), None, 0, FIRST_CHECKPOINT, None, None, None)
+        pool = LogLinearPool.bayes(n_classes, 1)
+        return cls(pool, None, 0, FIRST_CHECKPOINT, None, None, None)
+
+    def of_groups(self, n_groups: int) -> Calibration:
+        """With a pool of other groups of experts, if they are others than before."""
+        pool = self.pool.of_groups(n_groups)
+        return self if pool is self.pool else self._replace(pool=pool, replay=None)
 
     def grown(self, chosen: np.ndarray, n_classes: int) -> Calibration:
         """With more classes, the old ones having new numbers among them."""
@@ -163,7 +169,8 @@ class Calibration(NamedTuple):
         if replay is not None:
             replay = replay._replace(codes=chosen[replay.codes])
         last = None if self.last is None else (self.last[0], int(chosen[self.last[1]]))
-        pool = LogLinearPool.bayes(n_classes).with_classes(chosen, self.pool)
+        pool = LogLinearPool.bayes(n_classes, len(self.pool.exponents) - 1)
+        pool = pool.with_classes(chosen, self.pool)
         return self._replace(pool=pool, pending=pending, replay=replay, last=last)
 
     def is_due(self, row: np.ndarray, code: int) -> bool:
@@ -258,32 +265,32 @@ class Calibration(NamedTuple):
             return calibration
         n = int(known.sum())
         arrays = (pending.rows[known], pending.codes[known], pending.counts[known])
-        new = ReplayBuffer(*arrays, np.empty(n))
+        new = ReplayBuffer(*arrays, np.empty((n, settings.n_groups)))
         earlier = self.replay or new.last(np.zeros_like(seen))
         used = class_rebalanced(earlier, new, shares)
         states = [pending.states[c] for c in seen]
 
         settings = settings._replace(shrinkage_target=self.covariance)
 
-        def log_density(state: State) -> np.ndarray:
-            return build_kde(state, settings).log_density(used.rows)
+        def log_densities_of(state: State) -> np.ndarray:
+            return build_kde(state, settings).log_densities_of_groups(used.rows)
 
-        log_densities = np.column_stack(in_threads(log_density, states))
+        # Of groups, rows and classes.
+        log_densities = np.array(in_threads(log_densities_of, states)).transpose(2, 1, 0)
         codes, rows = np.searchsorted(seen, used.codes), np.arange(len(used.codes))
         # Their classes have learned the earlier ones.
-        log_densities[rows[:-n], codes[:-n]] = used.log_densities[:-n]
+        log_densities[:, rows[:-n], codes[:-n]] = used.log_densities[:-n].T
         means = np.array([inlier_moments(state.mixture)[1] for state in states])
         q = Discriminant.of(means, self.covariance, settings.structure)
         pool = learn_pool(
             self.pool.of_classes(seen),
             np.log(shares[seen]),
-            log_densities,
-            q.log_densities(used.rows),
+            np.concatenate([log_densities, q.log_densities(used.rows)[None]]),
             codes,
             used.counts,
             n_samples,
         )
-        own = np.maximum(log_densities[rows[-n:], codes[-n:]], LOWEST)
+        own = np.maximum(log_densities[:, rows[-n:], codes[-n:]].T, LOWEST)
         new = new._replace(log_densities=own)
         return calibration._replace(
             pool=self.pool.with_classes(seen, pool),

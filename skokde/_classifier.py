@@ -289,12 +289,17 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
     def _log_proba(self, X: np.ndarray) -> np.ndarray:
         """Logarithms of class probabilities of validated rows."""
         prior = self.class_prior_
-        log_prior, log_density = _log(prior), self._log_densities(X, prior)
-        joint = log_prior + log_density
-        nowhere = np.isneginf(log_density.max(axis=1))
-        if self.calibrate:
-            log_density = relative(log_density, FARTHEST)
-            joint = self._calibration.pool.logits(log_prior, log_density, self._discriminant(X))
+        log_prior = _log(prior)
+        if not self.calibrate:
+            log_densities = self._log_densities(X, prior)
+            joint = log_prior + log_densities
+            joint[np.isneginf(log_densities.max(axis=1))] = log_prior
+            return normalized(joint)
+        groups = self._log_densities_of_groups(X, prior)
+        nowhere = np.isneginf(groups.max(axis=(0, 2)))
+        densities = [relative(logs, FARTHEST) for logs in groups]
+        pool = self._calibration.pool.of_groups(len(groups))
+        joint = pool.logits(log_prior, np.stack([*densities, self._discriminant(X)]))
         joint[nowhere] = log_prior
         return normalized(joint)
 
@@ -397,16 +402,31 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         return check_rows(self, X, reset=False)
 
     def _log_densities(self, X: np.ndarray, prior: np.ndarray) -> np.ndarray:
-        """Log-densities of validated rows under the classes; -inf where they don't matter."""
+        """Log-densities (n, n_classes) of validated rows; -inf where they don't matter."""
         out = np.full((len(X), len(prior)), -np.inf)
 
         def score(code: int) -> None:
-            estimator = self.estimators_[code]
-            if prior[code] > 0.0 and estimator.__sklearn_is_fitted__():
-                out[:, code] = self._kde(estimator).log_density(X)
+            out[:, code] = self._kde(self.estimators_[code]).log_density(X)
 
-        self._in_threads(score, range(len(prior)))
+        self._in_threads(score, self._scored(prior))
         return out
+
+    def _log_densities_of_groups(self, X: np.ndarray, prior: np.ndarray) -> np.ndarray:
+        """The same (n_groups, n, n_classes) by each group of experts."""
+        scored = self._scored(prior)
+        kdes = [self._kde(self.estimators_[code]) for code in scored]
+        out = np.full((kdes[0].n_groups, len(X), len(prior)), -np.inf)
+
+        def score(code: int, kde: KDE) -> None:
+            out[:, :, code] = kde.log_densities_of_groups(X).T
+
+        self._in_threads(lambda pair: score(*pair), list(zip(scored, kdes, strict=True)))
+        return out
+
+    def _scored(self, prior: np.ndarray) -> list[int]:
+        """Numbers of the classes with a sample and a prior that is not zero."""
+        fitted = [e.__sklearn_is_fitted__() for e in self.estimators_]
+        return np.flatnonzero(fitted & (prior > 0.0)).tolist()
 
     def _set_classes(self, classes: np.ndarray, *, declared: bool) -> None:
         """Set `classes_`, which hold those that were there before."""
@@ -451,6 +471,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
             self._learn_part(X, codes, weights, settings)
             return
         done = 0
+        self._calibration = self._calibration.of_groups(settings.n_groups)
         while done < len(X):
             calibration = self._calibration
             if calibration.is_due(X[done], codes[done]):

@@ -82,9 +82,16 @@ def _renamed(value: Any) -> Any:
     if isinstance(value, list):
         return [_renamed(item) for item in value]
     if isinstance(value, Mapping):
+        if "weights" in value and "precision" in value:
+            value = dict(value)
+            weights = value.pop("weights")
+            value |= {"exponents": weights[:2].copy(), "offsets": weights[2:].copy()}
+        if "log_densities" in value:
+            value = value | {"log_densities": value["log_densities"][:, None]}
         value = {RENAMED_SINCE_1.get(k, k): _renamed(item) for k, item in value.items()}
         if "n_compressed" in value:
-            value["groups"] = np.empty((0, value["n_compressed"]), dtype=np.intp)
+            value["level"] = 0
+            value["partitions"] = np.empty((0, value["n_compressed"]), dtype=np.intp)
         return value
     return value
 
@@ -152,24 +159,25 @@ def check_state(state: State, d: int) -> None:
         expect((variances >= 0.0).all(), "covariances", "of variances that are not negative")
     expect_whole(state.limit, "limit", 1)
     expect_whole(state.n_compressed, "n_compressed", 0, k)
-    expect_groups(state.groups, state.n_compressed)
+    expect_partitions(state.partitions, state.n_compressed)
+    expect_whole(state.level, "level", 0, len(state.partitions))
     n_experts = len(np.atleast_1d(state.expert_counts))
     expect_array(state.expert_counts, "expert_counts", (n_experts,), least=0.0)
     expect(state.expert_counts.sum() > 0.0, "expert_counts", "positive")
 
 
-def expect_groups(groups: Any, n: int) -> None:
-    """Expect the numbers of the groups that n components belong to, at each of some levels."""
+def expect_partitions(partitions: Any, n: int) -> None:
+    """Expect numbers of clusters of n components, at each of some levels."""
     expect(
-        isinstance(groups, np.ndarray)
-        and groups.dtype == np.intp
-        and groups.ndim == 2
-        and groups.shape[1] == n
+        isinstance(partitions, np.ndarray)
+        and partitions.dtype == np.intp
+        and partitions.ndim == 2
+        and partitions.shape[1] == n
         and all(
-            np.array_equal(np.unique(row), np.arange(row.max(initial=-1) + 1)) for row in groups
+            np.array_equal(np.unique(row), np.arange(row.max(initial=-1) + 1)) for row in partitions
         ),
-        "groups",
-        f"numbers of the groups of {n} components",
+        "partitions",
+        f"numbers of clusters of {n} components",
     )
 
 
@@ -178,8 +186,12 @@ def check_calibration(calibration: Calibration, n_classes: int, d: int) -> None:
     expect(isinstance(calibration, Calibration), "calibration")
     pool, pending, replay = calibration.pool, calibration.pending, calibration.replay
     expect(isinstance(pool, LogLinearPool), "pool")
-    expect_array(pool.weights, "pool's weights", (2 + n_classes,))
-    expect_array(pool.precision, "pool's precision", (2 + n_classes, 2 + n_classes))
+    n_densities = len(np.atleast_1d(pool.exponents))
+    expect(n_densities > 1, "pool's exponents", "two or more")
+    expect_array(pool.exponents, "pool's exponents", (n_densities,), least=0.0)
+    expect_array(pool.offsets, "pool's offsets", (n_classes,))
+    n = n_densities + n_classes
+    expect_array(pool.precision, "pool's precision", (n, n))
     expect_number(pool.count, "pool's count")
     expect_whole(calibration.position, "position", 0)
     expect_whole(calibration.next_checkpoint, "next_checkpoint", 0)
@@ -195,7 +207,8 @@ def check_calibration(calibration: Calibration, n_classes: int, d: int) -> None:
         n = len(replay.rows)
         expect_array(replay.rows, "predicted rows", (n, d))
         expect_array(replay.counts, "counts of predicted rows", (n,), least=TINY)
-        expect_array(replay.log_densities, "log-densities of predicted rows", (n,))
+        shape = (n, n_densities - 1)
+        expect_array(replay.log_densities, "log-densities of predicted rows", shape)
         expect_codes(replay.codes, "classes of predicted rows", n, n_classes)
     if pending is not None:
         expect(calibration.covariance is not None, "covariance", "there with a window")

@@ -10,8 +10,9 @@ import numpy as np
 from sklearn.utils import check_array
 from sklearn.utils.validation import validate_data
 
-from skokde._engine.bandwidth import RULES, FixedCovariance, NormalReference, Rule
-from skokde._engine.covariance import EIGENVALUE_FLOOR, STRUCTURES, Structure
+from skokde._engine.bandwidth import FINE_PREDICTIVE, RULES, FixedCovariance, NormalReference, Rule
+from skokde._engine.compression import MOST_COMPONENTS, THRESHOLDS
+from skokde._engine.covariance import EIGENVALUE_FLOOR, SHAPES, STRUCTURES, Structure
 from skokde._engine.state import Settings
 from skokde._engine.whitening import SMALLEST_VARIANCE
 
@@ -80,9 +81,7 @@ def check_settings(estimator: Any, n_features: int, structure: Structure | None 
             f"{name}: covariance_type must be one of {sorted(STRUCTURES)}, got {covariance_type!r}."
         )
     structure = structure or STRUCTURES[covariance_type]
-    threshold = _real(estimator, "compression_threshold", "a number from 0 to 1")
-    if not 0.0 <= threshold <= 1.0:
-        raise ValueError(f"{name}: compression_threshold must be from 0 to 1, got {threshold!r}.")
+    thresholds, most = check_threshold(estimator)
     forgetting = _real(estimator, "forgetting_factor", "a number above 0 and at most 1")
     if not 0.0 < forgetting <= 1.0:
         raise ValueError(
@@ -96,8 +95,26 @@ def check_settings(estimator: Any, n_features: int, structure: Structure | None 
             raise ValueError(f"{name}: max_components must be at least 2, got {cap!r}.")
         cap = int(cap)
     bandwidth = check_bandwidth(estimator.bandwidth, structure, n_features)
-    thresholds, shapes = np.array([threshold]), (structure,)
-    return Settings(structure, bandwidth, thresholds, forgetting, cap, shapes)
+    shapes = (structure,)
+    if most is not None and bandwidth is RULES["predictive"]:
+        bandwidth, shapes = FINE_PREDICTIVE, SHAPES[structure.name]
+    return Settings(structure, bandwidth, thresholds, forgetting, cap, most, shapes)
+
+
+def check_threshold(estimator: Any) -> tuple[np.ndarray, int | None]:
+    """The thresholds that `compression_threshold` stands for, and how much may be left by them."""
+    name, threshold = type(estimator).__name__, estimator.compression_threshold
+    expected = "'predictive' or a number from 0 to 1"
+    if isinstance(threshold, str):
+        if threshold != "predictive":
+            raise ValueError(
+                f"{name}: compression_threshold must be {expected}, got {threshold!r}."
+            )
+        return THRESHOLDS, MOST_COMPONENTS
+    threshold = _real(estimator, "compression_threshold", expected)
+    if not 0.0 <= threshold <= 1.0:
+        raise ValueError(f"{name}: compression_threshold must be {expected}, got {threshold!r}.")
+    return np.array([threshold]), None
 
 
 def _real(estimator: Any, parameter: str, expected: str) -> float:

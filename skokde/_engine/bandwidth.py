@@ -14,7 +14,7 @@ import numpy as np
 from skokde._engine._roughness import roughness
 from skokde._engine.covariance import Structure
 from skokde._engine.kde import Kernels
-from skokde._engine.mixture import Mixture, SampleModel, total_moments
+from skokde._engine.mixture import Mixture, total_moments
 from skokde._engine.whitening import Frame, Whitening, frame_of_covariance, whiten
 
 # Below this, beta is taken for zero; H has the covariance of the whole model then, and where there
@@ -30,6 +30,9 @@ COMPRESSION_SCALE = 0.7
 # normal-reference scale, and the spreads of single Gaussians about the mean, in units of the
 # model's: the first is the limit for wide b, the others are for outliers.
 KERNEL_SCALES = (0.25, 0.5, 1.0, 2.0)
+# The same for models of fine resolution, and how many of them are called narrow.
+FINE_KERNEL_SCALES = (1.0 / 16.0, 0.25, 0.5, 2.0)
+N_NARROW = 2
 GAUSSIAN_SCALES = (1.0, 4.0, 16.0)
 
 
@@ -60,6 +63,8 @@ class Rule(ABC):
     # How many widths are tried, and what the covariance of the whole is scaled by in the single
     # Gaussians that are tried besides.
     n_widths = 1
+    # The leading widths that make a group of their own, narrow kernels.
+    n_narrow = 0
     gaussian_scales: tuple[float, ...] = ()
     # Whether the kernel's shape is that of the data.
     follows_data = True
@@ -70,15 +75,16 @@ class Rule(ABC):
         return type(self).__name__
 
     @abstractmethod
-    def kernel_frame(self, mixture: Mixture | SampleModel, structure: Structure) -> KernelFrame:
+    def kernel_frame(self, mixture: Mixture, structure: Structure) -> KernelFrame:
         """The kernel coordinates of a mixture that is not empty, a pure function of it."""
 
     @abstractmethod
     def kernels(
         self,
-        mixture: Mixture | SampleModel,
+        mixture: Mixture,
         structure: Structure,
         target: np.ndarray | None = None,
+        shape: Structure | None = None,
         kernel_frame: KernelFrame | None = None,
     ) -> Kernels:
         """The kernels under which a mixture is scored.
@@ -89,6 +95,8 @@ class Rule(ABC):
         structure : Structure
         target : (d, d) or (d,) array, default=None
             For the covariance that shapes the kernels, see `shrink_covariance`.
+        shape : Structure, default=None
+            What of that covariance counts, see `whiten`.
         kernel_frame : KernelFrame, default=None
             That of the mixture, where it is known.
         """
@@ -106,10 +114,10 @@ class ScaleRule(Rule):
     """A multiple of the covariance of the sample model."""
 
     @abstractmethod
-    def scale(self, mixture: Mixture | SampleModel, whitening: Whitening) -> float:
+    def scale(self, mixture: Mixture, whitening: Whitening) -> float:
         """beta, by which standard deviations are multiplied."""
 
-    def kernel_frame(self, mixture: Mixture | SampleModel, structure: Structure) -> KernelFrame:
+    def kernel_frame(self, mixture: Mixture, structure: Structure) -> KernelFrame:
         whitening = whiten(mixture, structure)
         scale = self.scale(mixture, whitening)
         first_cut = structure.first_cut(
@@ -119,16 +127,17 @@ class ScaleRule(Rule):
 
     def kernels(
         self,
-        mixture: Mixture | SampleModel,
+        mixture: Mixture,
         structure: Structure,
         target: np.ndarray | None = None,
+        shape: Structure | None = None,
         kernel_frame: KernelFrame | None = None,
     ) -> Kernels:
         if kernel_frame is None:
             kernel_frame = self.kernel_frame(mixture, structure)
-        if target is None:
+        if target is None and shape in (None, structure):
             return Kernels.single(kernel_frame.frame)
-        frame = whiten(mixture, structure, target).frame
+        frame = whiten(mixture, structure, target, shape).frame
         return Kernels.single(frame.divided(kernel_frame.scale))
 
 
@@ -142,14 +151,14 @@ class NormalReference(ScaleRule):
     def key(self) -> object:
         return super().key, self.multiple
 
-    def scale(self, mixture: Mixture | SampleModel, whitening: Whitening) -> float:
+    def scale(self, mixture: Mixture, whitening: Whitening) -> float:
         return self.multiple * normal_reference(mixture.n_features, whitening.count)
 
 
 class Scott(ScaleRule):
     """Scott's rule."""
 
-    def scale(self, mixture: Mixture | SampleModel, whitening: Whitening) -> float:
+    def scale(self, mixture: Mixture, whitening: Whitening) -> float:
         return float(whitening.count ** (-1.0 / (mixture.n_features + 4)))
 
 
@@ -163,7 +172,7 @@ class PlugIn(ScaleRule):
     def key(self) -> object:
         return super().key, self.printed
 
-    def scale(self, mixture: Mixture | SampleModel, whitening: Whitening) -> float:
+    def scale(self, mixture: Mixture, whitening: Whitening) -> float:
         return optimal_scale(mixture, whitening, printed=self.printed)
 
     def fell_back(self, kernel_frame: KernelFrame) -> bool:
@@ -182,7 +191,7 @@ class FixedCovariance(Rule):
     def key(self) -> object:
         return self.covariance
 
-    def kernel_frame(self, mixture: Mixture | SampleModel, structure: Structure) -> KernelFrame:
+    def kernel_frame(self, mixture: Mixture, structure: Structure) -> KernelFrame:
         _, mean, covariance = total_moments(mixture)
         spread = np.sqrt(structure.variances(self.covariance))
         correlation = structure.rescale(self.covariance, 1.0 / spread)
@@ -197,9 +206,10 @@ class FixedCovariance(Rule):
 
     def kernels(
         self,
-        mixture: Mixture | SampleModel,
+        mixture: Mixture,
         structure: Structure,
         target: np.ndarray | None = None,
+        shape: Structure | None = None,
         kernel_frame: KernelFrame | None = None,
     ) -> Kernels:
         # H has its shape already, whatever the prior.
@@ -219,21 +229,33 @@ class Predictive(NormalReference):
     are kept (West 1993): it leads from the samples themselves, b = 0, to one Gaussian, b infinite.
     """
 
-    n_widths = len(KERNEL_SCALES)
     gaussian_scales = GAUSSIAN_SCALES
 
-    def __init__(self) -> None:
+    def __init__(self, kernel_scales: tuple[float, ...], n_narrow: int) -> None:
         super().__init__(COMPRESSION_SCALE)
+        self.kernel_scales = kernel_scales
+        self.n_narrow = n_narrow
+
+    @property
+    def n_widths(self) -> int:
+        return len(self.kernel_scales)
+
+    @property
+    def key(self) -> object:
+        return super().key, self.kernel_scales
 
     def kernels(
         self,
-        mixture: Mixture | SampleModel,
+        mixture: Mixture,
         structure: Structure,
         target: np.ndarray | None = None,
+        shape: Structure | None = None,
         kernel_frame: KernelFrame | None = None,
     ) -> Kernels:
-        whitening = whiten(mixture, structure, target)
-        widths = np.array(KERNEL_SCALES) * normal_reference(mixture.n_features, whitening.count)
+        whitening = whiten(mixture, structure, target, shape)
+        widths = np.array(self.kernel_scales) * normal_reference(
+            mixture.n_features, whitening.count
+        )
         narrowest = widths.min()
         return Kernels(
             whitening.frame.divided(narrowest),
@@ -248,12 +270,15 @@ class Predictive(NormalReference):
 
 # Those that have a name.
 RULES: dict[str, Rule] = {
-    "predictive": Predictive(),
+    "predictive": Predictive(KERNEL_SCALES, 0),
     "okde": PlugIn(printed=True),
     "plugin": PlugIn(printed=False),
     "silverman": NormalReference(),
     "scott": Scott(),
 }
+
+# Where the resolution is found by prediction, too.
+FINE_PREDICTIVE = Predictive(FINE_KERNEL_SCALES, N_NARROW)
 
 
 def normal_reference(d: int, count: float) -> float:
@@ -266,7 +291,7 @@ def shrinkage(widths: np.ndarray) -> np.ndarray:
     return 1.0 / np.hypot(1.0, widths)
 
 
-def optimal_scale(mixture: Mixture | SampleModel, whitening: Whitening, *, printed: bool) -> float:
+def optimal_scale(mixture: Mixture, whitening: Whitening, *, printed: bool) -> float:
     """The plug-in scale beta_opt (paper, Eqs. 4 to 6).
 
     The asymptotic mean integrated squared error (4 pi)^(-d/2) / (N beta^d) + beta^4 R / 4 is least

@@ -15,6 +15,11 @@ from skokde._engine.mixture import Mixture, flatten
 # Detailed models are clustered under a bandwidth of H / 8.
 DETAIL_BANDWIDTH = 1.0 / 8.0
 
+# Where the threshold is found by prediction: those that are tried, and how many components are left
+# at most, for which a higher one is taken.
+THRESHOLDS = np.array([0.01, 0.02, 0.04, 0.08, 0.16, 0.32])
+MOST_COMPONENTS = 500
+
 
 def cluster(
     components: Components,
@@ -61,29 +66,32 @@ class Compressed(NamedTuple):
     Attributes
     ----------
     mixture : Mixture
-    groups : (n_levels, k) array of intp
-        For each of the higher thresholds, the numbers of the groups that it would merge.
+    partitions : (n_levels, k) array of intp
+        For each of the higher thresholds, the numbers of the clusters that it would merge.
+    level : int
+        The number of the threshold that was taken, the lowest being zero.
     """
 
     mixture: Mixture
-    groups: np.ndarray
+    partitions: np.ndarray
+    level: int
 
     @classmethod
     def of_parts(cls, parts: list[Compressed]) -> Compressed:
-        """All components of some mixtures, in groups of their own."""
+        """All components of some mixtures, in clusters of their own, at the level of the last."""
         if len(parts) == 1:
             return parts[0]
-        first = np.zeros((len(parts[0].groups), 1), dtype=np.intp)
+        first = np.zeros((len(parts[0].partitions), 1), dtype=np.intp)
         compounds, diracs = [], []
-        for mixture, groups in parts:
-            compounds.append(first + groups[:, : mixture.n_compounds])
-            diracs.append(first + groups[:, mixture.n_compounds :])
-            first = first + groups.max(axis=1, initial=-1, keepdims=True) + 1
+        for mixture, labels, _ in parts:
+            compounds.append(first + labels[:, : mixture.n_compounds])
+            diracs.append(first + labels[:, mixture.n_compounds :])
+            first = first + labels.max(axis=1, initial=-1, keepdims=True) + 1
         mixture = Mixture.of_parts([part.mixture for part in parts])
-        return cls(mixture, np.concatenate([*compounds, *diracs], axis=1))
+        return cls(mixture, np.concatenate([*compounds, *diracs], axis=1), parts[-1].level)
 
 
-def merge(mixture: Mixture, labels: np.ndarray, kernel: KernelFrame) -> Compressed:
+def merge(mixture: Mixture, labels: np.ndarray, kernel: KernelFrame) -> tuple[Mixture, np.ndarray]:
     """Replace each cluster of more than one component by its moment-matched Gaussian.
 
     The detailed model of a cluster is the extended mixture, of the components' detailed models
@@ -92,14 +100,19 @@ def merge(mixture: Mixture, labels: np.ndarray, kernel: KernelFrame) -> Compress
     Parameters
     ----------
     mixture : Mixture
-    labels : (1 + n_levels, k) array of intp
-        See `cluster`; the first row's clusters are merged.
+    labels : (k,) array of intp
+        See `cluster`.
     kernel : KernelFrame
         Kernel coordinates, for the clustering of the detailed models.
+
+    Returns
+    -------
+    mixture : Mixture
+    members : array of intp
+        Of each component that it has, the first of those which it stands for.
     """
-    labels, coarser = labels[0], labels[1:]
     if labels.max() == len(labels) - 1:
-        return Compressed(mixture, coarser)
+        return mixture, np.arange(len(labels))
     m, d = mixture.n_compounds, mixture.n_features
     shape = mixture.covariances.shape[1:]
     frame = kernel.frame.divided(np.sqrt(DETAIL_BANDWIDTH))
@@ -122,12 +135,15 @@ def merge(mixture: Mixture, labels: np.ndarray, kernel: KernelFrame) -> Compress
         detail_means,
         detail_covariances.reshape(-1, 2, *shape),
     )
-    first_members = np.unique(labels, return_index=True)[1]
-    return Compressed(merged, coarser[:, first_members[order]])
+    return merged, np.unique(labels, return_index=True)[1][order]
 
 
 def compress(
-    mixture: Mixture, kernel: KernelFrame, thresholds: np.ndarray, max_components: int | None
+    mixture: Mixture,
+    kernel: KernelFrame,
+    thresholds: np.ndarray,
+    level: int = 0,
+    most: int | None = None,
 ) -> Compressed:
     """Approximate a sample model by one with fewer components.
 
@@ -138,8 +154,11 @@ def compress(
         Kernel coordinates of this mixture, or of one with the same whole.
     thresholds : (1 + n_levels,) array
         D_th, the largest local error of a cluster; after it, higher ones.
-    max_components : int or None
-        No more components than this are left.
+    level : int, default=0
+        The number of the threshold to take.
+    most : int, default=None
+        No more components than this are left: a higher threshold is taken, or if the highest leaves
+        more, the worst clusters are kept together, whatever their error.
 
     Returns
     -------
@@ -147,5 +166,14 @@ def compress(
         A mixture of the same count, mean and covariance.
     """
     components = components_in(kernel.frame, *mixture.sample_model)
-    labels = cluster(components, thresholds, kernel.first_cut, max_components)
-    return merge(mixture, labels, kernel)
+    labels = cluster(components, thresholds[level:], kernel.first_cut)
+    if most is not None:
+        few_enough = labels.max(axis=1) < most
+        if few_enough.any():
+            labels = labels[np.argmax(few_enough) :]
+        else:
+            labels = cluster(components, thresholds[-1:], kernel.first_cut, most)
+    merged, members = merge(mixture, labels[0], kernel)
+    level = len(thresholds) - len(labels)
+    apart = np.tile(np.arange(merged.n_components), (level, 1))
+    return Compressed(merged, np.concatenate([apart, labels[1:, members]]), level)

@@ -22,9 +22,25 @@ SMALLEST_PART = 1e-3
 
 
 class FullCovariance:
-    """Full covariances, (d, d) each."""
+    """Full covariances, (d, d) each.
+
+    Parameters
+    ----------
+    correlations : float, default=1.0
+        The share that is left of them in the shape of a kernel, see `shaped`.
+    """
 
     name = "full"
+
+    def __init__(self, correlations: float = 1.0) -> None:
+        self.correlations = correlations
+
+    def shaped(self, covariances: np.ndarray) -> np.ndarray:
+        """Full covariances with less correlation, or none."""
+        if self.correlations == 1.0:
+            return covariances
+        d = covariances.shape[-1]
+        return covariances * (self.correlations + (1.0 - self.correlations) * np.eye(d))
 
     def shape(self, d: int) -> tuple[int, ...]:
         return (d, d)
@@ -95,8 +111,7 @@ class DiagonalCovariance:
     def shape(self, d: int) -> tuple[int, ...]:
         return (d,)
 
-    def of_full(self, covariances: np.ndarray) -> np.ndarray:
-        """The diagonals of full covariances."""
+    def shaped(self, covariances: np.ndarray) -> np.ndarray:
         return np.diagonal(covariances, axis1=-2, axis2=-1).copy()
 
     def variances(self, covariances: np.ndarray) -> np.ndarray:
@@ -152,6 +167,12 @@ def widest_gap(counts: np.ndarray, points: np.ndarray) -> np.ndarray:
 Structure = FullCovariance | DiagonalCovariance
 
 STRUCTURES: dict[str, Structure] = {s.name: s for s in (FullCovariance(), DiagonalCovariance())}
+
+# The shapes of kernels that are tried where nothing says which is right.
+SHAPES: dict[str, tuple[Structure, ...]] = {
+    "full": (STRUCTURES["full"], FullCovariance(correlations=0.5)),
+    "diag": (STRUCTURES["diag"],),
+}
 
 
 def structure_of(covariances: np.ndarray) -> Structure:

@@ -42,22 +42,27 @@ def prior_counts(settings: Settings) -> np.ndarray:
 
 def empty_state(d: int, settings: Settings) -> State:
     """The model of a stream that has not begun."""
-    mixture, groups = Mixture.empty(d, settings.structure), no_groups(0, settings)
-    return State(mixture, INITIAL_LIMIT, 0, groups, prior_counts(settings))
+    mixture, partitions = Mixture.empty(d, settings.structure), one_each(0, settings)
+    return State(mixture, INITIAL_LIMIT, 0, 0, partitions, prior_counts(settings))
 
 
-def no_groups(n: int, settings: Settings) -> np.ndarray:
-    """The groups of components that are all apart at every level."""
+def one_each(n: int, settings: Settings) -> np.ndarray:
+    """Partitions of components that are all apart at each of the higher thresholds."""
     return np.tile(np.arange(n), (settings.n_levels, 1))
 
 
 def adapted(state: State, settings: Settings) -> State:
     """The state with the experts of the settings, if these were others before."""
-    if len(state.groups) != settings.n_levels:
-        state = state._replace(groups=no_groups(state.n_compressed, settings))
+    if len(state.partitions) != settings.n_levels:
+        state = state._replace(level=0, partitions=one_each(state.n_compressed, settings))
     if len(state.expert_counts) != settings.n_experts:
         state = state._replace(expert_counts=prior_counts(settings))
     return state
+
+
+def next_level(level: int, expert_counts: np.ndarray, settings: Settings) -> int:
+    """The number of the threshold to compress by, as the experts say."""
+    return level
 
 
 def em_update(
@@ -103,43 +108,57 @@ class Experts(NamedTuple):
     columns : (n_experts,) array of intp
         Which of these families' densities each expert has. Where a threshold merges nothing it is
         that of the next lower one.
+    groups : (n_groups, n_densities) array of bool
+        Which densities belong to each group of experts: the kernels of a shape, or its narrow ones
+        and its wide ones; the single Gaussians of the shape belong to both.
     """
 
     estimates: tuple[KernelFamily, ...]
     gaussians: tuple[KernelFamily, ...]
     columns: np.ndarray
+    groups: np.ndarray
 
     @classmethod
     def of(
         cls,
         mixture: Mixture,
-        groups: np.ndarray,
+        partitions: np.ndarray,
         settings: Settings,
         kernel_frame: KernelFrame | None = None,
     ) -> Self:
-        """Of a mixture that is not empty, whose first components belong to groups."""
-        rule, target = settings.bandwidth, settings.shrinkage_target
-        estimates, gaussians, columns = [], [], []
-        for shape in settings.shapes:
+        """Of a mixture that is not empty, with its partitions at higher thresholds."""
+        rule, n_widths = settings.bandwidth, settings.bandwidth.n_widths
+        estimates, gaussians, places, shapes = [], [], [], []
+        for number, shape in enumerate(settings.shapes):
             model = mixture.sample_model
             if shape is not settings.structure:
-                model = model._replace(covariances=shape.of_full(model.covariances))
-                target = None if target is None else shape.of_full(target)
-            kernels = rule.kernels(model, shape, target, kernel_frame)
-            estimates.append(KernelFamily.of(model, kernels))
-            columns.append(len(estimates) - 1)
-            n_groups = groups.shape[1]
-            for labels in groups:
-                if labels.max(initial=-1) + 1 < n_groups:
-                    n_groups = labels.max() + 1
-                    estimates.append(KernelFamily.of(model.grouped(labels), kernels))
-                columns.append(len(estimates) - 1)
+                model = model._replace(covariances=shape.shaped(model.covariances))
+            kernels = rule.kernels(
+                mixture, settings.structure, settings.shrinkage_target, shape, kernel_frame
+            )
+            families = [KernelFamily.of(model, kernels)]
+            places.append(len(estimates))
+            n_left = partitions.shape[1]
+            for labels in partitions:
+                if labels.max(initial=-1) + 1 < n_left:
+                    n_left = labels.max() + 1
+                    families.append(KernelFamily.of(model.grouped(labels), kernels))
+                places.append(len(estimates) + len(families) - 1)
+            estimates += families
+            shapes += len(families) * n_widths * [number]
             if rule.gaussian_scales:
                 gaussians.append(KernelFamily.single_gaussians(kernels, rule.gaussian_scales))
-        columns = np.add.outer(np.array(columns) * rule.n_widths, np.arange(rule.n_widths)).ravel()
-        n = len(estimates) * rule.n_widths
+        n = len(shapes)
+        columns = np.add.outer(n_widths * np.array(places), np.arange(n_widths)).ravel()
         columns = np.append(columns, n + np.arange(len(gaussians) * len(rule.gaussian_scales)))
-        return cls(tuple(estimates), tuple(gaussians), columns)
+        narrow = np.arange(n) % n_widths < rule.n_narrow
+        of_gaussians = np.repeat(np.arange(len(gaussians)), len(rule.gaussian_scales))
+        groups = [
+            np.append((np.array(shapes) == number) & (narrow == side), of_gaussians == number)
+            for number in range(len(settings.shapes))
+            for side in ((True, False) if rule.n_narrow else (False,))
+        ]
+        return cls(tuple(estimates), tuple(gaussians), columns, np.array(groups))
 
     def with_later(self, counts: np.ndarray, means: np.ndarray) -> Self:
         """Of a mixture with more Diracs, too."""
@@ -152,18 +171,20 @@ class Experts(NamedTuple):
         return np.concatenate(logs, axis=1)[:, self.columns]
 
     def mixed(self, expert_counts: np.ndarray) -> KDE:
-        """What is scored: estimates of negligible weight have no part in it."""
+        """What is scored: estimates of negligible weight in their group have no part in it."""
         weights = np.bincount(self.columns, expert_counts)
-        families, kept, n = [], [], 0
+        shares = self.groups * weights / (self.groups @ weights)[:, None]
+        chosen = (shares > NEGLIGIBLE).any(axis=0)
+        n_estimates = sum(len(family.kernels.widths) for family in self.estimates)
+        chosen[n_estimates:] = True
+        families, n = [], 0
         for family in self.estimates:
             n, m = n + len(family.kernels.widths), n
-            chosen = weights[m:n] > NEGLIGIBLE * weights.sum()
-            if chosen.any():
-                families.append(family if chosen.all() else family.of_widths(chosen))
-                kept.append(weights[m:n][chosen])
-        weights = np.concatenate([*kept, weights[n:]])
-        n_estimates = sum(map(len, kept))
-        return KDE((*families, *self.gaussians), weights / weights.sum(), n_estimates)
+            if chosen[m:n].any():
+                families.append(family if chosen[m:n].all() else family.of_widths(chosen[m:n]))
+        weights = weights[chosen] / weights[chosen].sum()
+        n_estimates = np.count_nonzero(chosen[:n_estimates])
+        return KDE((*families, *self.gaussians), weights, self.groups[:, chosen], n_estimates)
 
 
 def prequential_splits(state: State, settings: Settings) -> Iterator[tuple[Experts, np.ndarray]]:
@@ -184,7 +205,7 @@ def prequential_splits(state: State, settings: Settings) -> Iterator[tuple[Exper
         remembered = rest.counts.sum() > LEAST_SHARE * mixture.counts.sum()
         if not (remembered and (rest.n_components > 1 or rest.n_compounds)):
             continue
-        experts = Experts.of(rest, state.groups, settings)
+        experts = Experts.of(rest, state.partitions, settings)
         helped = part & (number % 2 == 1) & bool(state.n_compressed)
         unhelped = part & ~helped
         yield experts, unhelped
@@ -245,7 +266,7 @@ def reference_experts(
         That of the mixture, where it is known.
     """
     state = adapted(state, settings)
-    return Experts.of(reference_part(state, settings), state.groups, settings, kernel_frame)
+    return Experts.of(reference_part(state, settings), state.partitions, settings, kernel_frame)
 
 
 def build_kde(state: State, settings: Settings, reference: Experts | None = None) -> KDE:

@@ -200,13 +200,20 @@ class KDE(NamedTuple):
     families : tuple of KernelFamily
     weights : (n_experts,) array, sum one
         Of the densities of the families, one after the other.
+    groups : (n_groups, n_experts) array of bool
+        Which of them belong to each group.
     n_estimates : int
         The leading densities that are kernel density estimates; the others are single Gaussians.
     """
 
     families: tuple[KernelFamily, ...]
     weights: np.ndarray
+    groups: np.ndarray
     n_estimates: int
+
+    @property
+    def n_groups(self) -> int:
+        return len(self.groups)
 
     def log_densities(self, X: np.ndarray) -> np.ndarray:
         """Log-densities (n, n_experts) of rows in data units under each, in nats."""
@@ -217,6 +224,15 @@ class KDE(NamedTuple):
         if len(self.weights) == 1:
             return self.families[0].log_densities(X)[:, 0]
         return np.logaddexp.reduce(self.log_densities(X) + np.log(self.weights), axis=1)
+
+    def log_densities_of_groups(self, X: np.ndarray) -> np.ndarray:
+        """Log-densities (n, n_groups) of rows under the mixture of each group, in nats."""
+        logs = self.log_densities(X)
+        out = np.empty((len(X), self.n_groups))
+        for group, chosen in enumerate(self.groups):
+            weights = self.weights[chosen] / self.weights[chosen].sum()
+            out[:, group] = np.logaddexp.reduce(logs[:, chosen] + np.log(weights), axis=1)
+        return out
 
     def bandwidth(self) -> np.ndarray:
         """Average covariance of the kernels of the estimates, in data units."""

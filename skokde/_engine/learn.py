@@ -6,7 +6,7 @@ import numpy as np
 
 from skokde._engine._append import append_rows
 from skokde._engine.compression import Compressed, compress
-from skokde._engine.experts import adapted, predict_latest
+from skokde._engine.experts import adapted, next_level, predict_latest
 from skokde._engine.mixture import Mixture
 from skokde._engine.revitalization import may_revive, revitalize
 from skokde._engine.state import INITIAL_LIMIT, Settings, State
@@ -28,33 +28,44 @@ def compact(state: State, settings: Settings) -> State:
     expert_counts = state.expert_counts
     if settings.n_experts > 1:
         expert_counts = predict_latest(state, settings)
+    most = settings.most_components
     # With a cap, leave room for new samples: else nearly each of them costs a compression.
-    cap = settings.max_components
-    most = None if cap is None else max(1, int(cap / GROWTH))
-    mixture, groups = revitalize_and_compress(state.mixture.without_vanished(), settings, most)
-    limit = next_limit(mixture, settings)
-    return State(mixture, limit, mixture.n_components, groups, expert_counts)
+    if settings.max_components is not None:
+        room = max(1, int(settings.max_components / GROWTH))
+        most = room if most is None else min(most, room)
+    level = next_level(state.level, expert_counts, settings)
+    mixture = state.mixture.without_vanished()
+    mixture, partitions, level = revitalize_and_compress(mixture, settings, level, most)
+    return State(
+        mixture,
+        next_limit(mixture, settings),
+        mixture.n_components,
+        level,
+        partitions,
+        expert_counts,
+    )
 
 
-def revitalize_and_compress(mixture: Mixture, settings: Settings, most: int | None) -> Compressed:
+def revitalize_and_compress(
+    mixture: Mixture, settings: Settings, level: int, most: int | None
+) -> Compressed:
     """Revitalize and compress a mixture, outliers by themselves.
 
     Under the bandwidth of the others they would never merge, and under one that is wide enough for
     them the others would.
     """
-    thresholds = settings.thresholds
     if mixture.n_components == 1 and not may_revive(mixture).any():
-        return Compressed(mixture, np.zeros((len(thresholds) - 1, 1), dtype=np.intp))
+        return Compressed(mixture, np.zeros((settings.n_levels, 1), dtype=np.intp), level)
     kernel = settings.bandwidth.kernel_frame(mixture, settings.structure)
     parts = []
     near = kernel.inliers
     if not near.all() and most != 1:
         room = None if most is None else max(1, int(OUTLIERS * most))
-        parts.append(revitalize_and_compress(mixture.part(~near), settings, room))
+        parts.append(revitalize_and_compress(mixture.part(~near), settings, level, room))
         mixture = mixture.part(near)
         most = None if most is None else most - parts[0].mixture.n_components
-    mixture = revitalize(mixture, kernel.frame, thresholds[0])
-    parts.append(compress(mixture, kernel, thresholds, most))
+    mixture = revitalize(mixture, kernel.frame, settings.thresholds[level])
+    parts.append(compress(mixture, kernel, settings.thresholds, level, most))
     return Compressed.of_parts(parts)
 
 

@@ -3,16 +3,17 @@
 Not in the paper. Bayes' rule takes densities at their word: where features repeat each other, or a
 density is not what the data come from, its probabilities are far too sure. The pool
 
-    log P(c | x) = log P(c) + b_c + t log p(x | c) + s log q(x | c) + constant
+    log P(c | x) = log P(c) + b_c + sum_j t_j log p_j(x | c) + s log q(x | c) + constant
 
-tempers them by t, and lends weight to a linear discriminant: q has the class' mean, the average
-covariance within the classes, and heavy tails. Which t, s and b_c are best the log-loss tells of
-rows that are predicted before they are learned; it is convex in them.
+tempers them by the t_j, one for each group of experts, and lends weight to a linear discriminant:
+q has the class' mean, the average covariance within the classes, and heavy tails. Which t_j, s and
+b_c are best the log-loss tells of rows that are predicted before they are learned; it is convex in
+them.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from skokde._engine.whitening import Frame, frame_of
 DEGREES_OF_FREEDOM = 3.0
 # In nats: a class that is farther than this below the best one teaches no more than this.
 FARTHEST_CLASS = 100.0
-# As in `predictive`.
+# As in `experts`.
 MEMORY = 0.25
 # Before any prediction the weights are those of Bayes' rule, give or take 0.3.
 PRIOR_PRECISION = 10.0
@@ -37,51 +38,74 @@ class LogLinearPool(NamedTuple):
 
     Attributes
     ----------
-    weights : (2 + n_classes,) array
-        t, s and the b_c.
-    precision : (2 + n_classes, 2 + n_classes) array
+    exponents : (n_densities,) array
+        The t_j and, last, s.
+    offsets : (n_classes,) array
+        The b_c.
+    precision : (n_densities + n_classes, n_densities + n_classes) array
         Curvature of the log-loss of the predictions so far, and of the prior: a normal
         distribution about Bayes' rule.
     count : float
         How many predictions the precision is worth.
     """
 
-    weights: np.ndarray
+    exponents: np.ndarray
+    offsets: np.ndarray
     precision: np.ndarray
     count: float
 
     @classmethod
-    def bayes(cls, n_classes: int) -> LogLinearPool:
-        """Bayes' rule, before any prediction."""
-        weights = np.zeros(2 + n_classes)
-        weights[0] = 1.0
-        return cls(weights, PRIOR_PRECISION * np.eye(2 + n_classes), 0.0)
+    def bayes(cls, n_classes: int, n_groups: int) -> Self:
+        """Bayes' rule, before any prediction; groups of experts count the same."""
+        exponents = np.append(np.full(n_groups, 1.0 / n_groups), 0.0)
+        n = len(exponents) + n_classes
+        return cls(exponents, np.zeros(n_classes), PRIOR_PRECISION * np.eye(n), 0.0)
 
-    def of_classes(self, chosen: np.ndarray) -> LogLinearPool:
+    def of_groups(self, n_groups: int) -> Self:
+        """Bayes' rule if there are other groups of experts than this pool is for."""
+        if len(self.exponents) == n_groups + 1:
+            return self
+        return self.bayes(len(self.offsets), n_groups)
+
+    def _places(self, chosen: np.ndarray) -> np.ndarray:
+        n = len(self.exponents)
+        return np.append(np.arange(n), n + chosen)
+
+    def of_classes(self, chosen: np.ndarray) -> Self:
         """The pool of some of the classes, by an array of their numbers."""
-        at = np.concatenate([[0, 1], 2 + chosen])
-        return LogLinearPool(self.weights[at], self.precision[np.ix_(at, at)], self.count)
+        at = self._places(chosen)
+        precision = self.precision[np.ix_(at, at)]
+        return self._replace(offsets=self.offsets[chosen], precision=precision)
 
-    def with_classes(self, chosen: np.ndarray, pool: LogLinearPool) -> LogLinearPool:
+    def with_classes(self, chosen: np.ndarray, pool: LogLinearPool) -> Self:
         """The pool, with what another one knows of some of the classes."""
-        at = np.concatenate([[0, 1], 2 + chosen])
-        weights, precision = self.weights.copy(), self.precision.copy()
-        weights[at] = pool.weights
+        at = self._places(chosen)
+        offsets, precision = self.offsets.copy(), self.precision.copy()
+        offsets[chosen] = pool.offsets
         precision[np.ix_(at, at)] = pool.precision
-        return LogLinearPool(weights, precision, pool.count)
+        return self._replace(
+            exponents=pool.exponents, offsets=offsets, precision=precision, count=pool.count
+        )
 
-    def logits(
-        self, log_prior: np.ndarray, log_density: np.ndarray, discriminant: np.ndarray
-    ) -> np.ndarray:
+    @property
+    def weights(self) -> np.ndarray:
+        """Exponents and offsets."""
+        return np.concatenate([self.exponents, self.offsets])
+
+    def with_weights(self, weights: np.ndarray) -> Self:
+        n = len(self.exponents)
+        return self._replace(exponents=weights[:n], offsets=weights[n:])
+
+    def logits(self, log_prior: np.ndarray, log_densities: np.ndarray) -> np.ndarray:
         """Log-probabilities of the classes, but for a constant in each row.
 
         Parameters
         ----------
         log_prior : (n_classes,) array
-        log_density, discriminant : (n, n_classes) arrays, finite
+        log_densities : (n_densities, n, n_classes) array, finite
         """
-        t, s = self.weights[:2]
-        return log_prior + self.weights[2:] + t * log_density + s * discriminant
+        tempered = np.tensordot(self.exponents, log_densities, axes=1)
+        return log_prior + self.offsets + tempered
 
 
 def relative(logs: np.ndarray, farthest: float) -> np.ndarray:
@@ -133,8 +157,7 @@ class Discriminant(NamedTuple):
 def learn_pool(
     pool: LogLinearPool,
     log_prior: np.ndarray,
-    log_density: np.ndarray,
-    discriminant: np.ndarray,
+    log_densities: np.ndarray,
     codes: np.ndarray,
     counts: np.ndarray,
     n_samples: float,
@@ -147,7 +170,7 @@ def learn_pool(
     ----------
     pool : LogLinearPool
     log_prior : (n_classes,) array, finite
-    log_density, discriminant : (n, n_classes) arrays
+    log_densities : (n_densities, n, n_classes) array
         Of rows that the model had not learned.
     codes : (n,) array
         The classes that the rows turned out to have.
@@ -156,22 +179,23 @@ def learn_pool(
     n_samples : float
         That the model remembers.
     """
-    rows = np.arange(len(codes))
-    features = np.stack([relative(logs, FARTHEST_CLASS) for logs in (log_density, discriminant)])
+    rows, n_densities = np.arange(len(codes)), len(log_densities)
+    features = np.stack([relative(logs, FARTHEST_CLASS) for logs in log_densities])
     total = pool.count + counts.sum()
     share = min(1.0, MEMORY * n_samples / total)
-    prior = PRIOR_PRECISION * np.eye(len(pool.weights))
+    prior = PRIOR_PRECISION * np.eye(len(pool.precision))
     old = prior + share * (pool.precision - prior)
     counts = share * counts
+    before = pool.weights
 
     def log_probabilities(weights: np.ndarray) -> np.ndarray:
-        return normalized(pool._replace(weights=weights).logits(log_prior, *features))
+        return normalized(pool.with_weights(weights).logits(log_prior, features))
 
     def loss(weights: np.ndarray, log_p: np.ndarray) -> float:
-        away = weights - pool.weights
+        away = weights - before
         return float(0.5 * away @ old @ away - counts @ log_p[rows, codes])
 
-    weights = pool.weights
+    weights = before
     log_p = log_probabilities(weights)
     for _ in range(MOST_STEPS):
         p = np.exp(log_p)
@@ -179,37 +203,40 @@ def learn_pool(
         surprise = p
         surprise[rows, codes] -= 1.0
         surprise *= counts[:, None]
-        gradient = old @ (weights - pool.weights)
-        gradient[:2] += (surprise * features).sum(axis=(1, 2))
-        gradient[2:] += surprise.sum(axis=0)
-        step = newton_step(weights, gradient, curvature)
+        gradient = old @ (weights - before)
+        gradient[:n_densities] += (surprise * features).sum(axis=(1, 2))
+        gradient[n_densities:] += surprise.sum(axis=0)
+        step = newton_step(weights, gradient, curvature, n_densities)
         if not -gradient @ step > NEGLIGIBLE:
-            weights = bounded(weights + step)
+            weights = bounded(weights + step, n_densities)
             break
-        before = loss(weights, log_p)
+        reached = loss(weights, log_p)
         for size in 0.5 ** np.arange(MOST_STEPS):
-            tried = bounded(weights + size * step)
+            tried = bounded(weights + size * step, n_densities)
             log_p = log_probabilities(tried)
-            if loss(tried, log_p) < before:
+            if loss(tried, log_p) < reached:
                 break
         else:  # rounding is all that still moves the loss
             break
         weights = tried
-    return LogLinearPool(weights, curvature, float(share * total))
+    return pool.with_weights(weights)._replace(precision=curvature, count=float(share * total))
 
 
-def bounded(weights: np.ndarray) -> np.ndarray:
-    """With t, s >= 0: a class must not become less probable where its density is higher."""
-    return np.append(np.maximum(weights[:2], 0.0), weights[2:])
+def bounded(weights: np.ndarray, n_densities: int) -> np.ndarray:
+    """No exponent below zero: a class must not become less probable where its density is higher."""
+    return np.append(np.maximum(weights[:n_densities], 0.0), weights[n_densities:])
 
 
-def newton_step(weights: np.ndarray, gradient: np.ndarray, curvature: np.ndarray) -> np.ndarray:
+def newton_step(
+    weights: np.ndarray, gradient: np.ndarray, curvature: np.ndarray, n_densities: int
+) -> np.ndarray:
     """Newton's step to the least loss within the bounds (Bertsekas 1982).
 
-    A weight that is zero and would fall stays.
+    An exponent that is zero and would fall stays.
     """
     free = np.ones(len(weights), dtype=bool)
-    free[:2] = (weights[:2] > 0.0) | (gradient[:2] < 0.0)
+    n = n_densities
+    free[:n] = (weights[:n] > 0.0) | (gradient[:n] < 0.0)
     step = np.zeros_like(weights)
     step[free] = np.linalg.solve(curvature[np.ix_(free, free)], -gradient[free])
     return step
@@ -222,17 +249,18 @@ def log_loss_curvature(p: np.ndarray, features: np.ndarray, counts: np.ndarray) 
     ----------
     p : (n, n_classes) array
         The predicted probabilities.
-    features : (2, n, n_classes) array
-        What t and s multiply.
+    features : (n_densities, n, n_classes) array
+        What the exponents multiply.
     counts : (n,) array
     """
     means = (p * features).sum(axis=2)
     deviations = features - means[:, :, None]
     mass = counts[:, None] * p
     weighted = mass * deviations
-    curvature = np.diag(np.append(np.zeros(2), mass.sum(axis=0)))
-    curvature[:2, :2] = weighted.reshape(2, -1) @ deviations.reshape(2, -1).T
-    curvature[:2, 2:] = weighted.sum(axis=1)
-    curvature[2:, :2] = curvature[:2, 2:].T
-    curvature[2:, 2:] -= mass.T @ p
+    n = len(features)
+    curvature = np.diag(np.append(np.zeros(n), mass.sum(axis=0)))
+    curvature[:n, :n] = weighted.reshape(n, -1) @ deviations.reshape(n, -1).T
+    curvature[:n, n:] = weighted.sum(axis=1)
+    curvature[n:, :n] = curvature[:n, n:].T
+    curvature[n:, n:] -= mass.T @ p
     return curvature

@@ -27,6 +27,9 @@ class Settings(NamedTuple):
         D_th by which models are compressed, and higher ones at which they are looked at, too.
     forgetting_factor : float
     max_components : int or None
+        At any time.
+    most_components : int or None
+        After a compression, for which a higher threshold is taken if need be.
     shapes : tuple of Structure
         Of the kernels that are tried: the structure, and others that have less in them.
     shrinkage_target : (d, d) or (d,) array, or None
@@ -38,6 +41,7 @@ class Settings(NamedTuple):
     thresholds: np.ndarray
     forgetting_factor: float
     max_components: int | None
+    most_components: int | None
     shapes: tuple[Structure, ...]
     shrinkage_target: np.ndarray | None = None
 
@@ -50,6 +54,11 @@ class Settings(NamedTuple):
     def n_levels(self) -> int:
         """How many coarser views there are of a model."""
         return len(self.thresholds) - 1
+
+    @property
+    def n_groups(self) -> int:
+        """How many groups of experts there are."""
+        return len(self.shapes) * (2 if self.bandwidth.n_narrow else 1)
 
     @property
     def n_experts(self) -> int:
@@ -67,8 +76,10 @@ class State(NamedTuple):
         Components that may be held.
     n_compressed : int
         Components that the last compression left; those after them are samples since.
-    groups : (n_levels, n_compressed) array of intp
-        Which of these components are one at each of the higher thresholds.
+    level : int
+        The number of the threshold that it was compressed by.
+    partitions : (n_levels, n_compressed) array of intp
+        The numbers of the clusters of these components at each of the higher thresholds.
     expert_counts : (n_experts,) array
         How many samples each expert is credited with, see `experts`.
     """
@@ -76,5 +87,6 @@ class State(NamedTuple):
     mixture: Mixture
     limit: int
     n_compressed: int
-    groups: np.ndarray
+    level: int
+    partitions: np.ndarray
     expert_counts: np.ndarray

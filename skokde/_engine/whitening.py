@@ -125,7 +125,12 @@ def corrected_features(
     return constant | structure.lies_flat(filled.reshape(covariance.shape))
 
 
-def whiten(mixture: Mixture, structure: Structure, target: np.ndarray | None = None) -> Whitening:
+def whiten(
+    mixture: Mixture,
+    structure: Structure,
+    target: np.ndarray | None = None,
+    shape: Structure | None = None,
+) -> Whitening:
     """Whitening of a mixture that is not empty.
 
     Parameters
@@ -134,10 +139,14 @@ def whiten(mixture: Mixture, structure: Structure, target: np.ndarray | None = N
     structure : Structure
     target : (d, d) or (d,) array, default=None
         What the covariance is shrunk to, see `shrink_covariance`.
+    shape : Structure, default=None
+        What of the covariance counts, where that is less than the structure has.
     """
     chosen = inliers(mixture)
     count, mean, covariance = moments_of(mixture, chosen)
     if target is not None:
         covariance = shrink_covariance(covariance, count, target)
+    if shape is not None and shape is not structure:
+        structure, covariance = shape, shape.shaped(covariance)
     frame, correlation = frame_of(mean, covariance, structure)
     return Whitening(frame, correlation, count, chosen)
