@@ -17,8 +17,8 @@ DETAIL_BANDWIDTH = 1.0 / 8.0
 
 # Where the threshold is found by prediction: those that are tried, and how many components are left
 # at most, for which a higher one is taken.
-THRESHOLDS = np.array([0.01, 0.02, 0.04, 0.08, 0.16, 0.32])
-MOST_COMPONENTS = 500
+THRESHOLDS = np.array([0.01, 0.04, 0.08, 0.16, 0.32, 0.64])
+MOST_COMPONENTS = 800
 
 
 def cluster(

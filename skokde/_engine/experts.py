@@ -26,8 +26,14 @@ PRIOR_COUNT = 1.0
 MEMORY = 0.25
 LONGEST_MEMORY = 128.0
 LEAST_SHARE = 1e-9
-# Experts of less weight than this are not scored.
-NEGLIGIBLE = 1e-3
+# Estimates with less than this share of the weight of the best one of their shape are not scored.
+NEGLIGIBLE = 0.1
+# How many of the samples since the last compression are predicted, at most, by either half.
+MOST_PREDICTED = 32
+# A threshold is given up where those up to the next have less of the weight than the first, and the
+# next lower one is taken where those up to the present one have more than the second.
+OF_NO_USE = 0.1
+MOST_OF_USE = 0.5
 # Before the first compression each part of the samples is predicted from the others.
 N_FOLDS = 4
 EM_STEPS = 10
@@ -61,8 +67,19 @@ def adapted(state: State, settings: Settings) -> State:
 
 
 def next_level(level: int, expert_counts: np.ndarray, settings: Settings) -> int:
-    """The number of the threshold to compress by, as the experts say."""
-    return level
+    """The number of the threshold to compress by, as the experts say.
+
+    A higher one is taken where neither the present one nor the next is of use, a lower one where
+    the present one has most of the weight.
+    """
+    if not settings.n_levels:
+        return level
+    n = len(settings.shapes) * (1 + settings.n_levels) * settings.bandwidth.n_widths
+    counts = expert_counts[:n].reshape(len(settings.shapes), 1 + settings.n_levels, -1)
+    shares = np.cumsum(counts.sum(axis=(0, 2))) / counts.sum()
+    if level + 2 < settings.n_levels and shares[level + 1] < OF_NO_USE:
+        return level + 1
+    return level - 1 if level and shares[level] > MOST_OF_USE else level
 
 
 def em_update(
@@ -171,20 +188,27 @@ class Experts(NamedTuple):
         return np.concatenate(logs, axis=1)[:, self.columns]
 
     def mixed(self, expert_counts: np.ndarray) -> KDE:
-        """What is scored: estimates of negligible weight in their group have no part in it."""
+        """What is scored: estimates that weigh little beside the best of their shape are left out.
+
+        Single Gaussians never are: they are for what no estimate has seen.
+        """
         weights = np.bincount(self.columns, expert_counts)
-        shares = self.groups * weights / (self.groups @ weights)[:, None]
-        chosen = (shares > NEGLIGIBLE).any(axis=0)
-        n_estimates = sum(len(family.kernels.widths) for family in self.estimates)
-        chosen[n_estimates:] = True
-        families, n = [], 0
-        for family in self.estimates:
-            n, m = n + len(family.kernels.widths), n
-            if chosen[m:n].any():
-                families.append(family if chosen[m:n].all() else family.of_widths(chosen[m:n]))
-        weights = weights[chosen] / weights[chosen].sum()
-        n_estimates = np.count_nonzero(chosen[:n_estimates])
-        return KDE((*families, *self.gaussians), weights, self.groups[:, chosen], n_estimates)
+        n_widths = len(self.estimates[0].kernels.widths)
+        n_estimates = len(self.estimates) * n_widths
+        totals = weights[:n_estimates].reshape(-1, n_widths).sum(axis=1)
+        kept = np.ones(len(totals), dtype=bool)
+        for shape in {id(family.kernels): family.kernels for family in self.estimates}.values():
+            own = np.array([family.kernels is shape for family in self.estimates])
+            kept[own] = totals[own] > NEGLIGIBLE * totals[own].max()
+        chosen = np.ones(len(weights), dtype=bool)
+        chosen[:n_estimates] = np.repeat(kept, n_widths)
+        families = [f for f, keep in zip(self.estimates, kept, strict=True) if keep]
+        return KDE(
+            (*families, *self.gaussians),
+            weights[chosen] / weights[chosen].sum(),
+            self.groups[:, chosen],
+            len(families) * n_widths,
+        )
 
 
 def prequential_splits(state: State, settings: Settings) -> Iterator[tuple[Experts, np.ndarray]]:
@@ -216,8 +240,8 @@ def prequential_splits(state: State, settings: Settings) -> Iterator[tuple[Exper
 def predict_latest(state: State, settings: Settings) -> np.ndarray:
     """Counts of the experts after the prediction of the samples that came last.
 
-    They are those since the last compression; if there has been none, all, each part predicted by
-    the others.
+    They are those since the last compression, or some of them that stand for all; if there has been
+    no compression, all samples, each part predicted by the others.
 
     Returns
     -------
@@ -225,10 +249,15 @@ def predict_latest(state: State, settings: Settings) -> np.ndarray:
     """
     logs, counts = [], []
     for experts, predicted in prequential_splits(state, settings):
-        if predicted.any():
-            predicted_counts, means = state.mixture.diracs(predicted)
-            logs.append(experts.log_densities(means))
-            counts.append(predicted_counts)
+        places = np.flatnonzero(predicted)
+        if not len(places):
+            continue
+        some = np.unique(np.linspace(0, len(places) - 1, MOST_PREDICTED).astype(np.intp))
+        some = places if len(places) <= MOST_PREDICTED else places[some]
+        all_counts, means = state.mixture.diracs()
+        logs.append(experts.log_densities(means[some]))
+        share = all_counts[some].sum() / all_counts[places].sum()
+        counts.append(all_counts[some] / share)
     expert_counts = state.expert_counts
     if logs:
         expert_counts = em_update(expert_counts, np.concatenate(logs), np.concatenate(counts))

@@ -180,17 +180,6 @@ class KernelFamily(NamedTuple):
             )
         return parts
 
-    def of_widths(self, chosen: np.ndarray) -> Self:
-        """Of some of the kernels, by an (n_widths,) array of bool."""
-        vectors, projections, precisions, starts, log_dets = self.decomposed
-        precisions = np.ascontiguousarray(precisions[:, chosen])
-        log_dets = np.ascontiguousarray(log_dets[:, chosen])
-        widths, shrinks = self.kernels.widths[chosen], self.kernels.shrinks[chosen]
-        return self._replace(
-            kernels=self.kernels._replace(widths=widths, shrinks=shrinks),
-            decomposed=(vectors, projections, precisions, starts, log_dets),
-        )
-
 
 class KDE(NamedTuple):
     """What is scored, made once after learning: densities, weighted.

@@ -11,16 +11,29 @@ from skokde._engine.mixture import Mixture
 from skokde._engine.revitalization import may_revive, revitalize
 from skokde._engine.state import INITIAL_LIMIT, Settings, State
 
-# How much of what a compression leaves may be added before the next one.
+# How much of what a compression leaves may be added before the next one; the same for fine models,
+# to which, at the start, samples are added by this share of all at least.
 GROWTH = 1.25
+FINE_GROWTH = 1.5
+LEAST_FINE_GROWTH = 1 / 16
+# Components that need not be more before the next compression of a fine model.
+ENOUGH_NEW = 64
 # Their share of the components under a cap.
 OUTLIERS = 0.2
 
 
 def next_limit(mixture: Mixture, settings: Settings) -> int:
     """Components that are held before the next compression."""
-    limit = max(INITIAL_LIMIT, int(GROWTH * mixture.n_components) + 1)
+    k = mixture.n_components
+    limit = max(INITIAL_LIMIT, int(growth(settings) * k) + 1)
+    if settings.n_levels:
+        limit = max(limit, k + min(ENOUGH_NEW, int(LEAST_FINE_GROWTH * mixture.counts.sum())))
     return limit if settings.max_components is None else min(limit, settings.max_components)
+
+
+def growth(settings: Settings) -> float:
+    """By what factor components may become more between compressions."""
+    return FINE_GROWTH if settings.n_levels else GROWTH
 
 
 def compact(state: State, settings: Settings) -> State:
@@ -31,7 +44,7 @@ def compact(state: State, settings: Settings) -> State:
     most = settings.most_components
     # With a cap, leave room for new samples: else nearly each of them costs a compression.
     if settings.max_components is not None:
-        room = max(1, int(settings.max_components / GROWTH))
+        room = max(1, int(settings.max_components / growth(settings)))
         most = room if most is None else min(most, room)
     level = next_level(state.level, expert_counts, settings)
     mixture = state.mixture.without_vanished()
