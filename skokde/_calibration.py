@@ -18,8 +18,10 @@ from typing import NamedTuple
 import numpy as np
 
 from skokde._engine.experts import build_kde
+from skokde._engine.kde import KDE
 from skokde._engine.outliers import inlier_moments
-from skokde._engine.pooling import Discriminant, LogLinearPool, learn_pool
+from skokde._engine.pooling import Discriminant, LogLinearPool, learn_pool, short_discriminants
+from skokde._engine.recent import memory_moments
 from skokde._engine.shrinkage import pooled_within_covariance
 from skokde._engine.state import Settings, State
 
@@ -28,17 +30,26 @@ from skokde._engine.state import Settings, State
 FIRST_CHECKPOINT = 20
 SHARE_BETWEEN = 0.1
 LONGEST_WINDOW = 256
+# Where the memory is found by prediction windows have this number of rows, and they follow each
+# other at once; in a long stream every second one is left out.
+SHORT_WINDOW = 8
+LONG_STREAM = 500
 # As many predicted rows are kept as are in this number of windows.
 KEPT = 3
 # For the log-density of a row that is too far away for any.
 LOWEST = -1e300
 
 
-Mapper = Callable[[Callable[[State], np.ndarray], list[State]], list[np.ndarray]]
+KDEMaker = Callable[[int, State, Settings], KDE]
+Mapper = Callable[[Callable[[int], np.ndarray], list[int]], list[np.ndarray]]
 
 
-def serially(function: Callable[[State], np.ndarray], states: list[State]) -> list[np.ndarray]:
-    return [function(state) for state in states]
+def build_class_kde(code: int, state: State, settings: Settings) -> KDE:
+    return build_kde(state, settings)
+
+
+def serially(function: Callable[[int], np.ndarray], codes: list[int]) -> list[np.ndarray]:
+    return [function(code) for code in codes]
 
 
 class PendingBatch(NamedTuple):
@@ -123,6 +134,8 @@ class Calibration(NamedTuple):
     pool : LogLinearPool
     covariance : (d, d) or (d,) array, or None
         Within the classes, at the last checkpoint.
+    refreshed : int
+        The position where it was found.
     position : int
         Number of rows so far. One that repeats the row before has none of its own, so that a
         row of weight two is the same as two rows.
@@ -137,6 +150,7 @@ class Calibration(NamedTuple):
 
     pool: LogLinearPool
     covariance: np.ndarray | None
+    refreshed: int
     position: int
     next_checkpoint: int
     last: tuple[np.ndarray, int] | None
@@ -145,12 +159,12 @@ class Calibration(NamedTuple):
 
     @classmethod
     def start(cls, n_classes: int) -> Calibration:
-        pool = LogLinearPool.bayes(n_classes, 1)
-        return cls(pool, None, 0, FIRST_CHECKPOINT, None, None, None)
+        pool = LogLinearPool.bayes(n_classes, 1, 1)
+        return cls(pool, None, 0, 0, FIRST_CHECKPOINT, None, None, None)
 
-    def of_groups(self, n_groups: int) -> Calibration:
-        """With a pool of other groups of experts, if they are others than before."""
-        pool = self.pool.of_groups(n_groups)
+    def adapted(self, settings: Settings) -> Calibration:
+        """With a pool of the settings' densities, if they are others than before."""
+        pool = self.pool.adapted(settings.n_groups, settings.n_discriminants)
         return self if pool is self.pool else self._replace(pool=pool, replay=None)
 
     def grown(self, chosen: np.ndarray, n_classes: int) -> Calibration:
@@ -169,7 +183,7 @@ class Calibration(NamedTuple):
         if replay is not None:
             replay = replay._replace(codes=chosen[replay.codes])
         last = None if self.last is None else (self.last[0], int(chosen[self.last[1]]))
-        pool = LogLinearPool.bayes(n_classes, len(self.pool.exponents) - 1)
+        pool = LogLinearPool.bayes(n_classes, len(self.pool.exponents), 0)
         pool = pool.with_classes(chosen, self.pool)
         return self._replace(pool=pool, pending=pending, replay=replay, last=last)
 
@@ -185,6 +199,7 @@ class Calibration(NamedTuple):
         states: list[State | None],
         class_count: np.ndarray,
         settings: Settings,
+        kde_of: KDEMaker = build_class_kde,
         in_threads: Mapper = serially,
     ) -> Calibration:
         """End the window, or begin one.
@@ -195,23 +210,31 @@ class Calibration(NamedTuple):
             Of the class densities as they are now.
         class_count : (n_classes,) array
         settings : Settings
+        kde_of : callable, default=build_class_kde
+            Called with the number of a class, a state of it and the settings, it returns its KDE.
         in_threads : callable, default=serially
             Called with a function and a list of what to call it with, it returns the results.
         """
         calibration = self
         if self.pending is not None:
-            calibration = self._learn_from_pending(class_count.sum(), settings, in_threads)
-            next_checkpoint = self.pending.start + between(self.pending.start)
+            calibration = self._learn_from_pending(class_count.sum(), settings, kde_of, in_threads)
+            next_checkpoint = self.pending.start + between(self.pending.start, settings)
             if next_checkpoint > self.position:
                 return calibration._replace(next_checkpoint=next_checkpoint)
         mixtures = [state.mixture for state in states if state is not None]
         first = FIRST_CHECKPOINT * len(mixtures)
         if self.position < first:
             return calibration._replace(next_checkpoint=first)
+        # All that is scored follows the covariance, so it does not change with short windows.
+        if self.covariance is None or self.position >= self.refreshed + share(self.refreshed):
+            moments = [inlier_moments(mixture) for mixture in mixtures]
+            calibration = calibration._replace(
+                covariance=pooled_within_covariance(moments), refreshed=self.position
+            )
         d = mixtures[0].n_features
+        length = min(share(self.position), LONGEST_WINDOW)
         return calibration._replace(
-            covariance=pooled_within_covariance([inlier_moments(mixture) for mixture in mixtures]),
-            next_checkpoint=self.position + min(between(self.position), LONGEST_WINDOW),
+            next_checkpoint=self.position + (SHORT_WINDOW if settings.memories else length),
             pending=PendingBatch(
                 self.position,
                 states,
@@ -255,6 +278,7 @@ class Calibration(NamedTuple):
         self,
         n_samples: float,
         settings: Settings,
+        kde_of: KDEMaker,
         in_threads: Mapper,
     ) -> Calibration:
         """The calibration after the prediction of the window's rows."""
@@ -267,25 +291,31 @@ class Calibration(NamedTuple):
         arrays = (pending.rows[known], pending.codes[known], pending.counts[known])
         new = ReplayBuffer(*arrays, np.empty((n, settings.n_groups)))
         earlier = self.replay or new.last(np.zeros_like(seen))
-        used = class_rebalanced(earlier, new, shares)
-        states = [pending.states[c] for c in seen]
-
+        # A stream that is followed has the classes that come now, not those that came.
+        used = new if settings.memories else class_rebalanced(earlier, new, shares)
         settings = settings._replace(shrinkage_target=self.covariance)
 
-        def log_densities_of(state: State) -> np.ndarray:
-            return build_kde(state, settings).log_densities_of_groups(used.rows)
+        def log_densities_of(code: int) -> np.ndarray:
+            kde = kde_of(code, pending.states[code], settings)
+            return kde.log_densities_of_groups(used.rows)
 
         # Of groups, rows and classes.
-        log_densities = np.array(in_threads(log_densities_of, states)).transpose(2, 1, 0)
+        log_densities = np.array(in_threads(log_densities_of, seen.tolist())).transpose(2, 1, 0)
         codes, rows = np.searchsorted(seen, used.codes), np.arange(len(used.codes))
         # Their classes have learned the earlier ones.
         log_densities[:, rows[:-n], codes[:-n]] = used.log_densities[:-n].T
+        states = [pending.states[c] for c in seen]
         means = np.array([inlier_moments(state.mixture)[1] for state in states])
-        q = Discriminant.of(means, self.covariance, settings.structure)
+        structure = settings.structure
+        discriminants = [Discriminant.of(means, self.covariance, structure)]
+        if settings.memories:
+            moments = [memory_moments(s.recent, s.mixture, settings) for s in states]
+            discriminants += short_discriminants(moments, self.covariance, structure)
+        q = np.array([discriminant.log_densities(used.rows) for discriminant in discriminants])
         pool = learn_pool(
             self.pool.of_classes(seen),
             np.log(shares[seen]),
-            np.concatenate([log_densities, q.log_densities(used.rows)[None]]),
+            np.concatenate([log_densities, q]),
             codes,
             used.counts,
             n_samples,
@@ -324,6 +354,13 @@ def class_rebalanced(earlier: ReplayBuffer, new: ReplayBuffer, shares: np.ndarra
     return made_up.followed_by(new)._replace(counts=np.concatenate([of_earlier, of_new]))
 
 
-def between(position: int) -> int:
+def between(position: int, settings: Settings) -> int:
     """Rows from a checkpoint to the next."""
+    if settings.memories:
+        return SHORT_WINDOW if position < LONG_STREAM else 2 * SHORT_WINDOW
+    return share(position)
+
+
+def share(position: int) -> int:
+    """So many rows that with them what is known of the data may have changed."""
     return max(1, int(SHARE_BETWEEN * position))

@@ -19,12 +19,20 @@ from skokde._base import BaseOnlineKDE, Snapshot, one_blas_thread, unchanged_on_
 from skokde._calibration import Calibration
 from skokde._density import OnlineKDEDensity
 from skokde._engine._append import age_class_counts
+from skokde._engine.class_memory import ClassMemory
+from skokde._engine.experts import build_kde
 from skokde._engine.kde import KDE
-from skokde._engine.pooling import Discriminant, normalized, relative
+from skokde._engine.pooling import Discriminant, normalized, relative, short_discriminants
 from skokde._engine.shrinkage import pooled_within_covariance
 from skokde._engine.state import Settings, State
 from skokde._engine.whitening import corrected_features
-from skokde._persistence import check_calibration, expect, expect_array, unpacked
+from skokde._persistence import (
+    check_calibration,
+    check_class_memory,
+    expect,
+    expect_array,
+    unpacked,
+)
 from skokde._validation import (
     check_bandwidth,
     check_rows,
@@ -133,7 +141,14 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
     1.0
     """
 
-    _learned = ("classes_", "class_count_", "estimators_", "_classes_declared", "_calibration")
+    _learned = (
+        "classes_",
+        "class_count_",
+        "estimators_",
+        "_classes_declared",
+        "_calibration",
+        "_class_memory",
+    )
 
     def __init__(
         self,
@@ -298,8 +313,9 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         groups = self._log_densities_of_groups(X, prior)
         nowhere = np.isneginf(groups.max(axis=(0, 2)))
         densities = [relative(logs, FARTHEST) for logs in groups]
-        pool = self._calibration.pool.of_groups(len(groups))
-        joint = pool.logits(log_prior, np.stack([*densities, self._discriminant(X)]))
+        discriminants = self._discriminants(X)
+        pool = self._calibration.pool.adapted(len(groups), len(discriminants))
+        joint = pool.logits(log_prior, np.stack([*densities, *discriminants]))
         joint[nowhere] = log_prior
         return normalized(joint)
 
@@ -354,7 +370,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
             raise AttributeError(f"{name!r} object has no attribute 'class_prior_' before fitting")
         seen = np.array([e.__sklearn_is_fitted__() for e in self.estimators_], dtype=float)
         priors = self._check_priors()
-        prior = self.class_count_ if priors is None else priors * seen
+        prior = self._effective_class_count() if priors is None else priors * seen
         if not prior.any():  # all the weight is on classes without a sample
             prior = seen
         return prior / prior.sum()
@@ -382,6 +398,8 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         n_classes, d = len(self.classes_), self.n_features_in_
         self._calibration = unpacked(Calibration, self._calibration)
         check_calibration(self._calibration, n_classes, d)
+        self._class_memory = unpacked(ClassMemory, self._class_memory)
+        check_class_memory(self._class_memory, n_classes)
         expect(n_classes == len(np.unique(self.classes_)), "classes_", "different labels")
         expect_array(self.class_count_, "class_count_", (n_classes,), least=0.0)
         expect(
@@ -431,10 +449,12 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
     def _set_classes(self, classes: np.ndarray, *, declared: bool) -> None:
         """Set `classes_`, which hold those that were there before."""
         old = {}
-        calibration = Calibration.start(len(classes))
+        calibration, class_memory = Calibration.start(len(classes)), None
         if hasattr(self, "classes_"):
             chosen = np.searchsorted(classes, self.classes_)
             calibration = self._calibration.grown(chosen, len(classes))
+            if self._class_memory is not None:
+                class_memory = self._class_memory.grown(chosen, len(classes))
             pairs = zip(self.class_count_, self.estimators_, strict=True)
             old = dict(zip(self.classes_.tolist(), pairs, strict=True))
         pairs = [old.get(label, (0.0, OnlineKDEDensity())) for label in classes.tolist()]
@@ -443,6 +463,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         self.estimators_ = [estimator for _, estimator in pairs]
         self._classes_declared = declared
         self._calibration = calibration
+        self._class_memory = class_memory
 
     def _learn(self, X: np.ndarray, y: np.ndarray, weights: np.ndarray) -> None:
         """Learn from validated rows; what is fitted is replaced, not written to."""
@@ -471,12 +492,16 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
             self._learn_part(X, codes, weights, settings)
             return
         done = 0
-        self._calibration = self._calibration.of_groups(settings.n_groups)
+        self._calibration = self._calibration.adapted(settings)
         while done < len(X):
             calibration = self._calibration
             if calibration.is_due(X[done], codes[done]):
                 calibration = calibration.update_at_checkpoint(
-                    self._states(), self.class_count_, settings, self._in_threads
+                    self._states(),
+                    self._effective_class_count(),
+                    settings,
+                    self._class_kde,
+                    self._in_threads,
                 )
             self._calibration, n = calibration.consume(X[done:], codes[done:], weights[done:])
             part = slice(done, done + n)
@@ -494,6 +519,10 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         """Learn from rows between which no checkpoint lies."""
         class_count = self.class_count_.copy()
         age_class_counts(class_count, codes, weights, settings.forgetting_factor)
+        class_memory = None
+        if settings.memories:
+            class_memory = self._class_memory or ClassMemory.start(len(class_count))
+            class_memory = class_memory.updated(codes, weights)
         parameters = {name: getattr(self, name) for name in DENSITY_PARAMETERS}
         state = {"n_features_in_": self.n_features_in_}
         if hasattr(self, "feature_names_in_"):
@@ -514,6 +543,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
 
         self.estimators_ = self._in_threads(learned, range(len(class_count)))
         self.class_count_ = class_count
+        self._class_memory = class_memory
         self._snapshot = Snapshot()
 
     def _in_threads(self, function: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
@@ -576,21 +606,36 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
     def _states(self) -> list[State | None]:
         return [e._state if e.__sklearn_is_fitted__() else None for e in self.estimators_]
 
-    def _discriminant(self, X: np.ndarray) -> np.ndarray:
-        """Of all classes; zero for those without a sample."""
-        q = self._snapshot.get(
-            "discriminant",
-            None,
-            lambda: Discriminant.of(
-                np.array([e._inlier_moments()[1] for e in self._seen()]),
-                self._pooled_within_covariance(),
-                self._seen()[0]._structure,
-            ),
+    def _class_kde(self, code: int, state: State, settings: Settings) -> KDE:
+        """What is scored of a state of a class, with the help of what is known of it already."""
+        return build_kde(state, settings, self.estimators_[code]._reference_experts)
+
+    def _discriminants(self, X: np.ndarray) -> np.ndarray:
+        """Of all classes (n_discriminants, n, n_classes); zero for those without a sample."""
+        settings = check_settings(self, self.n_features_in_, self._seen()[0]._structure)
+        discriminants = self._snapshot.get(
+            "discriminants", settings.memories, lambda: self._make_discriminants(settings)
         )
         seen = [e.__sklearn_is_fitted__() for e in self.estimators_]
-        out = np.zeros((len(X), len(seen)))
-        out[:, seen] = q.log_densities(X)
+        out = np.zeros((len(discriminants), len(X), len(seen)))
+        for number, discriminant in enumerate(discriminants):
+            out[number][:, seen] = discriminant.log_densities(X)
         return out
+
+    def _make_discriminants(self, settings: Settings) -> list[Discriminant]:
+        seen, structure = self._seen(), settings.structure
+        means = np.array([e._inlier_moments()[1] for e in seen])
+        first = Discriminant.of(means, self._pooled_within_covariance(), structure)
+        if not settings.memories:
+            return [first]
+        moments = [e._memory_moments(settings) for e in seen]
+        return [first, *short_discriminants(moments, self._lasting_covariance(), structure)]
+
+    def _effective_class_count(self) -> np.ndarray:
+        """Numbers of rows of which the classes are as probable as they seem to be now."""
+        if self._class_memory is None:
+            return self.class_count_
+        return self._class_memory.prior() * self.class_count_.sum()
 
 
 def _log(prior: np.ndarray) -> np.ndarray:

@@ -23,6 +23,7 @@ from skokde._engine.kde import KDE
 from skokde._engine.learn import learn
 from skokde._engine.mixture import Mixture
 from skokde._engine.outliers import inlier_moments, inliers
+from skokde._engine.recent import memory_moments
 from skokde._engine.state import INITIAL_LIMIT, Settings, State
 from skokde._engine.whitening import corrected_features
 from skokde._persistence import check_state, expect_number, unpacked
@@ -411,14 +412,15 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         if not hasattr(self, "_state"):
             self._state = empty_state(X.shape[1], settings)
             self._n_samples_seen = 0.0
+            self._snapshot = Snapshot()
         self._check_structure(settings)
         counted = weights > 0.0
         if not counted.all():
             X, weights = X[counted], weights[counted]
-        self._state = learn(self._state, X, weights, settings)
+        self._state = learn(self._state, X, weights, settings, self._reference_experts)
         # One by one, so that the sum does not depend on the blocks.
         self._n_samples_seen = float(np.cumsum(np.append(self._n_samples_seen, weights))[-1])
-        self._snapshot = Snapshot(getattr(self, "_snapshot", None))
+        self._snapshot = Snapshot(self._snapshot)
 
     def _restore(self) -> None:
         self._state = unpacked(State, self._state)
@@ -440,6 +442,14 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         """Count, mean and covariance of the sample model without outliers."""
         return self._snapshot.get("moments", None, lambda: inlier_moments(self._mixture))
 
+    def _memory_moments(self, settings: Settings) -> list[tuple[float, np.ndarray, np.ndarray]]:
+        """Count, mean and covariance of each short memory, without outliers."""
+        return self._snapshot.get(
+            "memory moments",
+            settings.memories,
+            lambda: memory_moments(self._state.recent, self._mixture, settings),
+        )
+
     def _settings(self) -> Settings:
         """What the parameters mean as they are now."""
         return check_settings(self, self._mixture.n_features, self._structure)
@@ -458,17 +468,18 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         return self._snapshot.get(
             ("kde", target is None),
             (settings.key, target),
-            lambda: build_kde(self._state, settings, self._reference_experts(settings)),
+            lambda: build_kde(self._state, settings, self._reference_experts),
         )
 
-    def _reference_experts(self, settings: Settings) -> Experts:
+    def _reference_experts(self, state: State, settings: Settings) -> Experts:
         """What most of the rows to come will change nothing of."""
-        part, target = reference_part(self._state, settings), settings.shrinkage_target
+        part, target = reference_part(state, settings), settings.shrinkage_target
 
         def make() -> tuple[Mixture, Experts]:
             # Finding a scale is expensive, and it is the same for any target.
-            frame = self._kernel_frame(settings) if settings.bandwidth.n_widths == 1 else None
-            return part, reference_experts(self._state, settings, frame)
+            known = settings.bandwidth.n_widths == 1 and state.mixture is self._mixture
+            frame = self._kernel_frame(settings) if known else None
+            return part, reference_experts(state, settings, frame)
 
         # Where the covariances are the same object they have not changed; the value holds it.
         return self._snapshot.lasting(

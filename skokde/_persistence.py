@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 
 from skokde._calibration import Calibration, PendingBatch, ReplayBuffer
+from skokde._engine.class_memory import FACTORS, ClassMemory
 from skokde._engine.covariance import structure_of
 from skokde._engine.mixture import Mixture
 from skokde._engine.pooling import LogLinearPool
-from skokde._engine.state import State
+from skokde._engine.state import Recent, State
 from skokde._validation import TINY
 
 # To be raised when what is stored changes; older formats stay readable.
@@ -24,7 +25,7 @@ FORMAT = 2
 
 # The fields of the engine's tuples that are such tuples, or lists of them.
 PARTS: dict[type, dict[str, type]] = {
-    State: {"mixture": Mixture},
+    State: {"mixture": Mixture, "recent": Recent},
     PendingBatch: {"states": State},
     Calibration: {"pool": LogLinearPool, "pending": PendingBatch, "replay": ReplayBuffer},
 }
@@ -73,7 +74,9 @@ def upgraded(stored: Mapping[str, Any]) -> dict[str, Any]:
         if all(name in state for name in fields):
             state["_state"] = _renamed({name[1:]: state.pop(name) for name in fields})
         if "_calibration" in state:
-            state["_calibration"] = _renamed(state["_calibration"])
+            calibration = _renamed(state["_calibration"])
+            state["_calibration"] = calibration | {"refreshed": calibration["position"]}
+            state["_class_memory"] = None
     return state
 
 
@@ -90,7 +93,7 @@ def _renamed(value: Any) -> Any:
             value = value | {"log_densities": value["log_densities"][:, None]}
         value = {RENAMED_SINCE_1.get(k, k): _renamed(item) for k, item in value.items()}
         if "n_compressed" in value:
-            value["level"] = 0
+            value["level"], value["recent"] = 0, None
             value["partitions"] = np.empty((0, value["n_compressed"]), dtype=np.intp)
         return value
     return value
@@ -164,6 +167,32 @@ def check_state(state: State, d: int) -> None:
     n_experts = len(np.atleast_1d(state.expert_counts))
     expect_array(state.expert_counts, "expert_counts", (n_experts,), least=0.0)
     expect(state.expert_counts.sum() > 0.0, "expert_counts", "positive")
+    if state.recent is not None:
+        check_recent(state.recent, k, d)
+
+
+def check_recent(recent: Recent, k: int, d: int) -> None:
+    """Raise unless these can be the newest samples of a model of k components and d features."""
+    n = len(np.atleast_1d(recent.counts))
+    expect_array(recent.rows, "recent rows", (n, d))
+    expect_array(recent.counts, "counts of recent rows", (n,), least=TINY)
+    expect_whole(recent.n_pending, "n_pending", 0, n)
+    n_before = len(np.atleast_1d(recent.counts_before))
+    expect(n_before <= k, "counts_before", f"of {k} components at most")
+    expect_array(recent.counts_before, "counts_before", (n_before,), least=0.0)
+    n_densities = len(np.atleast_1d(recent.credits))
+    expect_array(recent.credits, "credits", (n_densities,), least=0.0)
+    expect(recent.credits.sum() > 0.0, "credits", "positive")
+
+
+def check_class_memory(memory: ClassMemory | None, n_classes: int) -> None:
+    """Raise unless these can be the memories of class counts."""
+    if memory is None:
+        return
+    n = len(FACTORS)
+    expect_array(memory.counts, "class memory's counts", (n, n_classes), least=0.0)
+    expect_array(memory.weights, "class memory's weights", (n,), least=0.0)
+    expect(memory.weights.sum() > 0.0, "class memory's weights", "positive")
 
 
 def expect_partitions(partitions: Any, n: int) -> None:
@@ -194,6 +223,7 @@ def check_calibration(calibration: Calibration, n_classes: int, d: int) -> None:
     expect_array(pool.precision, "pool's precision", (n, n))
     expect_number(pool.count, "pool's count")
     expect_whole(calibration.position, "position", 0)
+    expect_whole(calibration.refreshed, "refreshed", 0)
     expect_whole(calibration.next_checkpoint, "next_checkpoint", 0)
     if calibration.covariance is not None:
         shape = np.shape(calibration.covariance)
@@ -207,8 +237,8 @@ def check_calibration(calibration: Calibration, n_classes: int, d: int) -> None:
         n = len(replay.rows)
         expect_array(replay.rows, "predicted rows", (n, d))
         expect_array(replay.counts, "counts of predicted rows", (n,), least=TINY)
-        shape = (n, n_densities - 1)
-        expect_array(replay.log_densities, "log-densities of predicted rows", shape)
+        n_groups = np.shape(replay.log_densities)[-1:]
+        expect_array(replay.log_densities, "log-densities of predicted rows", (n, *n_groups))
         expect_codes(replay.codes, "classes of predicted rows", n, n_classes)
     if pending is not None:
         expect(calibration.covariance is not None, "covariance", "there with a window")

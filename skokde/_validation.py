@@ -13,6 +13,7 @@ from sklearn.utils.validation import validate_data
 from skokde._engine.bandwidth import FINE_PREDICTIVE, RULES, FixedCovariance, NormalReference, Rule
 from skokde._engine.compression import MOST_COMPONENTS, THRESHOLDS
 from skokde._engine.covariance import EIGENVALUE_FLOOR, SHAPES, STRUCTURES, Structure
+from skokde._engine.recent import MEMORIES
 from skokde._engine.state import Settings
 from skokde._engine.whitening import SMALLEST_VARIANCE
 
@@ -82,11 +83,7 @@ def check_settings(estimator: Any, n_features: int, structure: Structure | None 
         )
     structure = structure or STRUCTURES[covariance_type]
     thresholds, most = check_threshold(estimator)
-    forgetting = _real(estimator, "forgetting_factor", "a number above 0 and at most 1")
-    if not 0.0 < forgetting <= 1.0:
-        raise ValueError(
-            f"{name}: forgetting_factor must be above 0 and at most 1, got {forgetting!r}."
-        )
+    forgetting, memories = check_forgetting_factor(estimator)
     cap = estimator.max_components
     if cap is not None:
         if not isinstance(cap, Integral) or isinstance(cap, bool):
@@ -98,7 +95,7 @@ def check_settings(estimator: Any, n_features: int, structure: Structure | None 
     shapes = (structure,)
     if most is not None and bandwidth is RULES["predictive"]:
         bandwidth, shapes = FINE_PREDICTIVE, SHAPES[structure.name]
-    return Settings(structure, bandwidth, thresholds, forgetting, cap, most, shapes)
+    return Settings(structure, bandwidth, thresholds, forgetting, cap, most, shapes, memories)
 
 
 def check_threshold(estimator: Any) -> tuple[np.ndarray, int | None]:
@@ -115,6 +112,20 @@ def check_threshold(estimator: Any) -> tuple[np.ndarray, int | None]:
     if not 0.0 <= threshold <= 1.0:
         raise ValueError(f"{name}: compression_threshold must be {expected}, got {threshold!r}.")
     return np.array([threshold]), None
+
+
+def check_forgetting_factor(estimator: Any) -> tuple[float, tuple[float, ...]]:
+    """The factor of the model of all samples, and those of short memories beside it."""
+    name, factor = type(estimator).__name__, estimator.forgetting_factor
+    expected = "'predictive' or a number above 0 and at most 1"
+    if isinstance(factor, str):
+        if factor != "predictive":
+            raise ValueError(f"{name}: forgetting_factor must be {expected}, got {factor!r}.")
+        return 1.0, MEMORIES
+    factor = _real(estimator, "forgetting_factor", expected)
+    if not 0.0 < factor <= 1.0:
+        raise ValueError(f"{name}: forgetting_factor must be {expected}, got {factor!r}.")
+    return factor, ()
 
 
 def _real(estimator: Any, parameter: str, expected: str) -> float:

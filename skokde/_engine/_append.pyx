@@ -102,3 +102,69 @@ def age_class_counts(
             for j in range(n_classes):
                 counts[j] *= ageing.fade
             counts[labels[row]] += ageing.gain
+
+
+def update_class_memories(
+    double[:, ::1] counts,
+    double[::1] weights,
+    const Py_ssize_t[::1] labels,
+    const double[::1] row_weights,
+    const double[::1] factors,
+    const double[::1] first_weights,
+    double fixed_share,
+    Py_ssize_t most_repetitions,
+):
+    """Weigh memories of class counts by how probable they found each label, then count it.
+
+    Weights are multiplied by the probabilities; a small share goes back to the first ones each
+    time, so that a memory can be found again (fixed share, Herbster and Warmuth 1998). A row of
+    weight w is as w rows; what is beyond the most repetitions is counted, but not predicted.
+
+    Parameters
+    ----------
+    counts : (n_memories, n_classes) array, written
+    weights : (n_memories,) array, sum one, written
+    labels : (n,) array of intp
+    row_weights : (n,) array, positive
+    factors : (n_memories,) array
+        By which each memory forgets with every row.
+    first_weights : (n_memories,) array, sum one
+    fixed_share : float
+    most_repetitions : int
+    """
+    cdef Py_ssize_t n_memories = counts.shape[0], n_classes = counts.shape[1], row, m, c, label
+    cdef Py_ssize_t repetition
+    cdef double left, once, total, norm, prior = 1.0 / n_classes
+    cdef Ageing ageing
+    if not (
+        weights.shape[0] == factors.shape[0] == first_weights.shape[0] == n_memories
+        and row_weights.shape[0] == labels.shape[0]
+    ):
+        raise ValueError("arrays whose lengths do not belong together")
+    for row in range(labels.shape[0]):
+        if not 0 <= labels[row] < n_classes:
+            raise ValueError("a label is not the number of a class")
+    with nogil:
+        for row in range(labels.shape[0]):
+            label, left = labels[row], row_weights[row]
+            repetition = 0
+            while left > 0.0:
+                once = left if repetition >= most_repetitions or left < 1.0 else 1.0
+                left -= once
+                repetition += 1
+                norm = 0.0
+                for m in range(n_memories):
+                    total = 0.0
+                    for c in range(n_classes):
+                        total += counts[m, c]
+                    if repetition <= most_repetitions:
+                        weights[m] *= pow((counts[m, label] + prior) / (total + 1.0), once)
+                    norm += weights[m]
+                    ageing = age(once, factors[m])
+                    for c in range(n_classes):
+                        counts[m, c] *= ageing.fade
+                    counts[m, label] += ageing.gain
+                for m in range(n_memories):
+                    weights[m] = (
+                        (1.0 - fixed_share) * weights[m] / norm + fixed_share * first_weights[m]
+                    )

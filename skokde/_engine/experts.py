@@ -9,11 +9,12 @@ of them follow by expectation maximisation.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple, Self
 
 import numpy as np
 
+from skokde._engine import recent
 from skokde._engine.bandwidth import KernelFrame
 from skokde._engine.kde import KDE, KernelFamily
 from skokde._engine.mixture import Mixture
@@ -41,6 +42,9 @@ EM_STEPS = 10
 PACE = 0.05
 
 
+Reference = Callable[[State, Settings], "Experts"]
+
+
 def prior_counts(settings: Settings) -> np.ndarray:
     """Equal weights, worth `PRIOR_COUNT` samples."""
     return np.full(settings.n_experts, PRIOR_COUNT / settings.n_experts)
@@ -49,7 +53,8 @@ def prior_counts(settings: Settings) -> np.ndarray:
 def empty_state(d: int, settings: Settings) -> State:
     """The model of a stream that has not begun."""
     mixture, partitions = Mixture.empty(d, settings.structure), one_each(0, settings)
-    return State(mixture, INITIAL_LIMIT, 0, 0, partitions, prior_counts(settings))
+    newest = recent.nothing_recent(d, settings) if settings.memories else None
+    return State(mixture, INITIAL_LIMIT, 0, 0, partitions, prior_counts(settings), newest)
 
 
 def one_each(n: int, settings: Settings) -> np.ndarray:
@@ -63,6 +68,12 @@ def adapted(state: State, settings: Settings) -> State:
         state = state._replace(level=0, partitions=one_each(state.n_compressed, settings))
     if len(state.expert_counts) != settings.n_experts:
         state = state._replace(expert_counts=prior_counts(settings))
+    if not settings.memories:
+        return state._replace(recent=None)
+    n_memories = len(recent.prior_counts(settings))
+    if state.recent is None or len(state.recent.credits) != n_memories:
+        nothing = recent.nothing_recent(state.mixture.n_features, settings)
+        state = state._replace(recent=nothing._replace(counts_before=state.mixture.counts))
     return state
 
 
@@ -203,12 +214,10 @@ class Experts(NamedTuple):
         chosen = np.ones(len(weights), dtype=bool)
         chosen[:n_estimates] = np.repeat(kept, n_widths)
         families = [f for f, keep in zip(self.estimates, kept, strict=True) if keep]
-        return KDE(
-            (*families, *self.gaussians),
-            weights[chosen] / weights[chosen].sum(),
-            self.groups[:, chosen],
-            len(families) * n_widths,
-        )
+        weights = weights[chosen] / weights[chosen].sum()
+        group_weights = self.groups[:, chosen] * weights
+        group_weights /= group_weights.sum(axis=1, keepdims=True)
+        return KDE((*families, *self.gaussians), weights, group_weights, len(families) * n_widths)
 
 
 def prequential_splits(state: State, settings: Settings) -> Iterator[tuple[Experts, np.ndarray]]:
@@ -261,10 +270,45 @@ def predict_latest(state: State, settings: Settings) -> np.ndarray:
     expert_counts = state.expert_counts
     if logs:
         expert_counts = em_update(expert_counts, np.concatenate(logs), np.concatenate(counts))
-    prior = prior_counts(settings)
-    learned = expert_counts - prior
     most = min(MEMORY * state.mixture.counts.sum(), LONGEST_MEMORY)
+    return remembered(expert_counts, prior_counts(settings), most)
+
+
+def remembered(expert_counts: np.ndarray, prior: np.ndarray, most: float) -> np.ndarray:
+    """Counts of the experts of which no more than so many samples are remembered."""
+    learned = expert_counts - prior
     return prior + learned * min(1.0, most / max(learned.sum(), most))
+
+
+def predict_pending(state: State, settings: Settings, reference: Reference) -> State:
+    """The state after the prediction of the newest rows, by what there was before them.
+
+    Parameters
+    ----------
+    state : State
+    settings : Settings
+    reference : callable
+        See `reference_experts`.
+    """
+    newest, mixture = state.recent, state.mixture
+    n = newest.n_pending
+    k = len(newest.counts_before)
+    rows, counts = newest.rows[-n:], newest.counts[-n:]
+    earlier = len(newest.rows) - n
+    credits = newest.credits
+    if n and k and earlier:
+        before = mixture._replace(counts=newest.counts_before, means=mixture.means[:k])
+        target = recent.target_of(before, settings)
+        families = recent.families_of(
+            newest.rows[:earlier], newest.counts[:earlier], settings, target
+        )
+        long = build_kde(state._replace(mixture=before, recent=None), settings, reference)
+        logs = [long.log_density(rows)[:, None]]
+        logs += [family.log_densities(rows) for family in families]
+        credits = em_update(credits, np.concatenate(logs, axis=1), counts)
+        credits = remembered(credits, recent.prior_counts(settings), recent.LONGEST_MEMORY)
+    newest = newest._replace(n_pending=0, counts_before=mixture.counts, credits=credits)
+    return state._replace(recent=newest)
 
 
 def reference_part(state: State, settings: Settings) -> Mixture:
@@ -298,24 +342,27 @@ def reference_experts(
     return Experts.of(reference_part(state, settings), state.partitions, settings, kernel_frame)
 
 
-def build_kde(state: State, settings: Settings, reference: Experts | None = None) -> KDE:
+def build_kde(state: State, settings: Settings, reference: Reference = reference_experts) -> KDE:
     """The density estimate of a model that is not empty.
 
     Parameters
     ----------
     state : State
     settings : Settings
-    reference : Experts, default=None
-        Those of `reference_experts`, where they are known.
+    reference : callable, default=reference_experts
+        Gives what that gives of a state and settings, and may know it already.
     """
+    newest = state.recent
     state = adapted(state, settings)
     if settings.n_experts > 1 and not state.n_compressed:
         state = state._replace(expert_counts=predict_latest(state, settings))
-    if reference is None:
-        reference = reference_experts(state, settings)
-    n_later = state.mixture.n_components - reference.estimates[0].model.n_components
+    experts = reference(state, settings)
+    n_later = state.mixture.n_components - experts.estimates[0].model.n_components
     if n_later:
-        reference = reference.with_later(
+        experts = experts.with_later(
             state.mixture.counts[-n_later:], state.mixture.means[-n_later:]
         )
-    return reference.mixed(state.expert_counts)
+    kde = experts.mixed(state.expert_counts)
+    if settings.memories and newest is not None and len(newest.rows):
+        kde = recent.mixed_with(kde, newest, state.mixture, settings)
+    return kde

@@ -189,20 +189,20 @@ class KDE(NamedTuple):
     families : tuple of KernelFamily
     weights : (n_experts,) array, sum one
         Of the densities of the families, one after the other.
-    groups : (n_groups, n_experts) array of bool
-        Which of them belong to each group.
+    group_weights : (n_groups, n_experts) array, sums one
+        The same within each group of experts.
     n_estimates : int
-        The leading densities that are kernel density estimates; the others are single Gaussians.
+        The leading densities, which are kernel density estimates of all samples.
     """
 
     families: tuple[KernelFamily, ...]
     weights: np.ndarray
-    groups: np.ndarray
+    group_weights: np.ndarray
     n_estimates: int
 
     @property
     def n_groups(self) -> int:
-        return len(self.groups)
+        return len(self.group_weights)
 
     def log_densities(self, X: np.ndarray) -> np.ndarray:
         """Log-densities (n, n_experts) of rows in data units under each, in nats."""
@@ -218,9 +218,9 @@ class KDE(NamedTuple):
         """Log-densities (n, n_groups) of rows under the mixture of each group, in nats."""
         logs = self.log_densities(X)
         out = np.empty((len(X), self.n_groups))
-        for group, chosen in enumerate(self.groups):
-            weights = self.weights[chosen] / self.weights[chosen].sum()
-            out[:, group] = np.logaddexp.reduce(logs[:, chosen] + np.log(weights), axis=1)
+        for group, weights in enumerate(self.group_weights):
+            chosen = weights > 0.0
+            out[:, group] = np.logaddexp.reduce(logs[:, chosen] + np.log(weights[chosen]), axis=1)
         return out
 
     def bandwidth(self) -> np.ndarray:

@@ -6,8 +6,16 @@ import numpy as np
 
 from skokde._engine._append import append_rows
 from skokde._engine.compression import Compressed, compress
-from skokde._engine.experts import adapted, next_level, predict_latest
+from skokde._engine.experts import (
+    Reference,
+    adapted,
+    next_level,
+    predict_latest,
+    predict_pending,
+    reference_experts,
+)
 from skokde._engine.mixture import Mixture
+from skokde._engine.recent import rows_until_due, with_rows
 from skokde._engine.revitalization import may_revive, revitalize
 from skokde._engine.state import INITIAL_LIMIT, Settings, State
 
@@ -36,8 +44,10 @@ def growth(settings: Settings) -> float:
     return FINE_GROWTH if settings.n_levels else GROWTH
 
 
-def compact(state: State, settings: Settings) -> State:
+def compact(state: State, settings: Settings, reference: Reference) -> State:
     """Revitalize and compress a model, under its own bandwidth."""
+    if settings.memories:
+        state = predict_pending(state, settings, reference)
     expert_counts = state.expert_counts
     if settings.n_experts > 1:
         expert_counts = predict_latest(state, settings)
@@ -56,6 +66,7 @@ def compact(state: State, settings: Settings) -> State:
         level,
         partitions,
         expert_counts,
+        state.recent and state.recent._replace(counts_before=mixture.counts),
     )
 
 
@@ -82,7 +93,13 @@ def revitalize_and_compress(
     return Compressed.of_parts(parts)
 
 
-def learn(state: State, X: np.ndarray, weights: np.ndarray, settings: Settings) -> State:
+def learn(
+    state: State,
+    X: np.ndarray,
+    weights: np.ndarray,
+    settings: Settings,
+    reference: Reference = reference_experts,
+) -> State:
     """Add rows to a model, in order.
 
     When to compress depends on the stream alone: before a distinct sample would pass the limit.
@@ -94,33 +111,44 @@ def learn(state: State, X: np.ndarray, weights: np.ndarray, settings: Settings) 
     X : (n, d) array
     weights : (n,) array, positive
     settings : Settings
+    reference : callable, default=reference_experts
+        See `build_kde`.
     """
     state = adapted(state, settings)
     cap = settings.max_components
     if cap is not None:
         if state.mixture.n_components > cap:
-            state = compact(state, settings)
+            state = compact(state, settings, reference)
         state = state._replace(limit=min(state.limit, cap))
     done = 0
     while done < len(X):
-        mixture = state.mixture
-        capacity = min(state.limit, mixture.n_components + len(X) - done)
-        capacity = max(mixture.n_components, capacity)
-        counts = np.empty(capacity)
-        means = np.empty((capacity, mixture.n_features))
-        counts[: mixture.n_components] = mixture.counts
-        means[: mixture.n_components] = mixture.means
-        k, n_rows = append_rows(
-            counts,
-            means,
-            mixture.n_components,
-            mixture.n_compounds,
-            X[done:],
-            weights[done:],
-            settings.forgetting_factor,
-        )
-        state = state._replace(mixture=mixture._replace(counts=counts[:k], means=means[:k]))
-        done += n_rows
-        if done < len(X):
-            state = compact(state, settings)
+        part = slice(done, len(X))
+        if settings.memories:
+            n = rows_until_due(state.recent, X[part])
+            if not n:
+                state = predict_pending(state, settings, reference)
+                continue
+            part = slice(done, done + n)
+        state, n = append(state, X[part], weights[part], settings)
+        if settings.memories and n:
+            newest = with_rows(state.recent, X[done : done + n], weights[done : done + n])
+            state = state._replace(recent=newest)
+        done += n
+        if done < part.stop:
+            state = compact(state, settings, reference)
     return state
+
+
+def append(
+    state: State, X: np.ndarray, weights: np.ndarray, settings: Settings
+) -> tuple[State, int]:
+    """Add rows until one needs a compression first; how many rows are in."""
+    mixture = state.mixture
+    k = mixture.n_components
+    capacity = max(k, min(state.limit, k + len(X)))
+    counts, means = np.empty(capacity), np.empty((capacity, mixture.n_features))
+    counts[:k], means[:k] = mixture.counts, mixture.means
+    k, n = append_rows(
+        counts, means, k, mixture.n_compounds, X, weights, settings.forgetting_factor
+    )
+    return state._replace(mixture=mixture._replace(counts=counts[:k], means=means[:k])), n

@@ -6,9 +6,9 @@ density is not what the data come from, its probabilities are far too sure. The 
     log P(c | x) = log P(c) + b_c + sum_j t_j log p_j(x | c) + s log q(x | c) + constant
 
 tempers them by the t_j, one for each group of experts, and lends weight to a linear discriminant:
-q has the class' mean, the average covariance within the classes, and heavy tails. Which t_j, s and
-b_c are best the log-loss tells of rows that are predicted before they are learned; it is convex in
-them.
+q has the class' mean, the average covariance within the classes, and heavy tails; there is one more
+for each short memory, of the newest samples. Which t_j, s and b_c are best the log-loss tells of
+rows that are predicted before they are learned; it is convex in them.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from skokde._engine.covariance import Structure
+from skokde._engine.shrinkage import pooled_within_covariance, shrink_covariance
 from skokde._engine.whitening import Frame, frame_of
 
 # Of the t distributions q.
@@ -55,17 +56,17 @@ class LogLinearPool(NamedTuple):
     count: float
 
     @classmethod
-    def bayes(cls, n_classes: int, n_groups: int) -> Self:
+    def bayes(cls, n_classes: int, n_groups: int, n_discriminants: int) -> Self:
         """Bayes' rule, before any prediction; groups of experts count the same."""
-        exponents = np.append(np.full(n_groups, 1.0 / n_groups), 0.0)
+        exponents = np.append(np.full(n_groups, 1.0 / n_groups), np.zeros(n_discriminants))
         n = len(exponents) + n_classes
         return cls(exponents, np.zeros(n_classes), PRIOR_PRECISION * np.eye(n), 0.0)
 
-    def of_groups(self, n_groups: int) -> Self:
-        """Bayes' rule if there are other groups of experts than this pool is for."""
-        if len(self.exponents) == n_groups + 1:
+    def adapted(self, n_groups: int, n_discriminants: int) -> Self:
+        """Bayes' rule if there are other densities than this pool is for."""
+        if len(self.exponents) == n_groups + n_discriminants:
             return self
-        return self.bayes(len(self.offsets), n_groups)
+        return self.bayes(len(self.offsets), n_groups, n_discriminants)
 
     def _places(self, chosen: np.ndarray) -> np.ndarray:
         n = len(self.exponents)
@@ -152,6 +153,30 @@ class Discriminant(NamedTuple):
             np.hypot.reduce(points - mean, axis=1, initial=0.0, out=distances[:, c])
         logs = np.log(np.hypot(1.0, distances / np.sqrt(DEGREES_OF_FREEDOM)))
         return -(DEGREES_OF_FREEDOM + X.shape[1]) * logs
+
+
+def short_discriminants(
+    moments: list[list[tuple[float, np.ndarray, np.ndarray]]],
+    covariance: np.ndarray,
+    structure: Structure,
+) -> list[Discriminant]:
+    """One for each short memory, from the moments of the classes in it.
+
+    Parameters
+    ----------
+    moments : list of lists of (float, (d,) array, (d, d) or (d,) array)
+        Of each class in each memory.
+    covariance : (d, d) or (d,) array
+        Within the classes, in all memory.
+    structure : Structure
+    """
+    discriminants = []
+    for of_classes in zip(*moments, strict=True):
+        within = pooled_within_covariance(list(of_classes))
+        within = shrink_covariance(within, sum(m[0] for m in of_classes), covariance)
+        means = np.array([mean for _, mean, _ in of_classes])
+        discriminants.append(Discriminant.of(means, within, structure))
+    return discriminants
 
 
 def learn_pool(

@@ -32,6 +32,8 @@ class Settings(NamedTuple):
         After a compression, for which a higher threshold is taken if need be.
     shapes : tuple of Structure
         Of the kernels that are tried: the structure, and others that have less in them.
+    memories : tuple of float
+        Forgetting factors that are tried beside the one above.
     shrinkage_target : (d, d) or (d,) array, or None
         For covariances, see `shrink_covariance`.
     """
@@ -43,12 +45,13 @@ class Settings(NamedTuple):
     max_components: int | None
     most_components: int | None
     shapes: tuple[Structure, ...]
+    memories: tuple[float, ...] = ()
     shrinkage_target: np.ndarray | None = None
 
     @property
     def key(self) -> tuple:
         """What tells apart what is scored of the same state, for the same target."""
-        return self.bandwidth.key, self.thresholds, len(self.shapes)
+        return self.bandwidth.key, self.thresholds, len(self.shapes), self.memories
 
     @property
     def n_levels(self) -> int:
@@ -61,9 +64,38 @@ class Settings(NamedTuple):
         return len(self.shapes) * (2 if self.bandwidth.n_narrow else 1)
 
     @property
+    def n_discriminants(self) -> int:
+        """How many linear discriminants classes have: of all samples, and of short memories."""
+        return 1 + len(self.memories)
+
+    @property
     def n_experts(self) -> int:
         rule = self.bandwidth
         return len(self.shapes) * ((1 + self.n_levels) * rule.n_widths + len(rule.gaussian_scales))
+
+
+class Recent(NamedTuple):
+    """The newest samples, and how well they predict what comes next.
+
+    Attributes
+    ----------
+    rows : (r, d) array
+        In order; one that repeats the row before is not held twice.
+    counts : (r,) array
+        How many samples each row stands for.
+    n_pending : int
+        The last rows, which are not yet predicted.
+    counts_before : (k,) array
+        Of the mixture's components, before the pending rows.
+    credits : (1 + n,) array
+        How many samples the model of all samples is credited with, and each density of the newest.
+    """
+
+    rows: np.ndarray
+    counts: np.ndarray
+    n_pending: int
+    counts_before: np.ndarray
+    credits: np.ndarray
 
 
 class State(NamedTuple):
@@ -82,6 +114,8 @@ class State(NamedTuple):
         The numbers of the clusters of these components at each of the higher thresholds.
     expert_counts : (n_experts,) array
         How many samples each expert is credited with, see `experts`.
+    recent : Recent or None
+        Where the memory is found by prediction.
     """
 
     mixture: Mixture
@@ -90,3 +124,4 @@ class State(NamedTuple):
     level: int
     partitions: np.ndarray
     expert_counts: np.ndarray
+    recent: Recent | None

@@ -1,0 +1,153 @@
+"""Short memories: the newest samples as they came, beside a model that forgets nothing.
+
+Not in the paper. A forgetting factor has to be known beforehand. Where it is found by prediction,
+the newest samples are kept, weighted by exponentials of their age; each of these memories is a
+small kernel density estimate. How much each of them counts beside the model of all samples, which
+has an old regime still when it comes back, is learned as for other experts: from samples that are
+predicted before they are learned.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from skokde._engine.bandwidth import RULES, Rule
+from skokde._engine.kde import KDE, KernelFamily
+from skokde._engine.mixture import Mixture
+from skokde._engine.outliers import inlier_moments
+from skokde._engine.state import Recent, Settings
+
+# The forgetting factors.
+MEMORIES = (0.9, 0.99)
+# Samples that are kept, and how many at a time are predicted.
+N_KEPT = 256
+N_PREDICTED = 8
+# Older samples than those with this weight beside the newest don't matter.
+LEAST_WEIGHT = 1e-3
+# The share of the weight that the model of all samples starts with; it is worth one sample.
+FIRST_SHARE = 0.5
+# Samples that are remembered of how well each memory predicts.
+LONGEST_MEMORY = 32.0
+
+
+def rule_of(settings: Settings) -> Rule:
+    """The kernels of the short memories, of which all widths are tried where any are."""
+    return RULES["predictive"] if settings.bandwidth.n_widths > 1 else settings.bandwidth
+
+
+def prior_counts(settings: Settings) -> np.ndarray:
+    """First weights of the model of all samples and of each density of the short memories."""
+    rule = rule_of(settings)
+    n = len(settings.memories) * (rule.n_widths + len(rule.gaussian_scales))
+    return np.append(FIRST_SHARE, np.full(n, (1.0 - FIRST_SHARE) / n))
+
+
+def nothing_recent(d: int, settings: Settings) -> Recent:
+    """Before the first sample."""
+    return Recent(np.empty((0, d)), np.empty(0), 0, np.empty(0), prior_counts(settings))
+
+
+def starts_of_runs(recent: Recent, X: np.ndarray) -> np.ndarray:
+    """Which rows (n,) differ from the one before: a row of weight two is the same as two rows."""
+    starts = np.ones(len(X), dtype=bool)
+    starts[1:] = (X[1:] != X[:-1]).any(axis=1)
+    if len(recent.rows):
+        starts[0] = (X[0] != recent.rows[-1]).any()
+    return starts
+
+
+def rows_until_due(recent: Recent, X: np.ndarray) -> int:
+    """How many rows come before the next prediction."""
+    room = N_PREDICTED - recent.n_pending
+    runs = np.cumsum(starts_of_runs(recent, X))
+    return int(np.searchsorted(runs, room, side="right"))
+
+
+def with_rows(recent: Recent, X: np.ndarray, weights: np.ndarray) -> Recent:
+    """With more rows, not yet predicted."""
+    starts = starts_of_runs(recent, X)
+    # One by one, so that sums do not depend on the blocks.
+    run = np.append(0, np.cumsum(starts))
+    sums = np.bincount(run, np.append(recent.counts[-1:].sum(), weights))
+    counts = recent.counts.copy()
+    counts[-1:] = sums[0]
+    keep = N_KEPT + N_PREDICTED
+    return recent._replace(
+        rows=np.concatenate([recent.rows, X[starts]])[-keep:],
+        counts=np.append(counts, sums[1:])[-keep:],
+        n_pending=recent.n_pending + np.count_nonzero(starts),
+    )
+
+
+def short_memory(
+    rows: np.ndarray, counts: np.ndarray, factor: float, settings: Settings
+) -> Mixture:
+    """The newest rows, weighted by a power of the factor, as a mixture of Diracs."""
+    # A row of weight w is as w rows of weight one.
+    later = np.append(np.cumsum(counts[:0:-1])[::-1], 0.0)
+    fade = factor**later
+    known = fade > LEAST_WEIGHT
+    known[:-N_KEPT] = False
+    weights = fade[known] * (1.0 - factor ** counts[known]) / (1.0 - factor)
+    empty = Mixture.empty(rows.shape[1], settings.structure)
+    return empty._replace(counts=weights, means=rows[known])
+
+
+def short_memories(rows: np.ndarray, counts: np.ndarray, settings: Settings) -> list[Mixture]:
+    """One for each forgetting factor."""
+    return [short_memory(rows, counts, factor, settings) for factor in settings.memories]
+
+
+def families_of(
+    rows: np.ndarray, counts: np.ndarray, settings: Settings, target: np.ndarray
+) -> list[KernelFamily]:
+    """The densities of all short memories, whose covariances are shrunk to a target."""
+    rule, families = rule_of(settings), []
+    for mixture in short_memories(rows, counts, settings):
+        kernels = rule.kernels(mixture, settings.structure, target)
+        families.append(KernelFamily.of(mixture.sample_model, kernels))
+        if rule.gaussian_scales:
+            families.append(KernelFamily.single_gaussians(kernels, rule.gaussian_scales))
+    return families
+
+
+def target_of(mixture: Mixture, settings: Settings) -> np.ndarray:
+    """What covariances of short memories are shrunk to: that of all samples, if to nothing else."""
+    if settings.shrinkage_target is not None:
+        return settings.shrinkage_target
+    return inlier_moments(mixture)[2]
+
+
+def mixed_with(kde: KDE, recent: Recent, mixture: Mixture, settings: Settings) -> KDE:
+    """The density of all samples and of the newest ones.
+
+    Parameters
+    ----------
+    kde : KDE
+        Of all samples.
+    recent : Recent
+        Not empty.
+    mixture : Mixture
+        Of all samples.
+    settings : Settings
+    """
+    target = target_of(mixture, settings)
+    families = families_of(recent.rows, recent.counts, settings, target)
+    shares = recent.credits / recent.credits.sum()
+    together = np.tile(shares[1:], (len(kde.group_weights), 1))
+    return KDE(
+        (*kde.families, *families),
+        np.append(shares[0] * kde.weights, shares[1:]),
+        np.concatenate([shares[0] * kde.group_weights, together], axis=1),
+        kde.n_estimates,
+    )
+
+
+def memory_moments(
+    recent: Recent | None, mixture: Mixture, settings: Settings
+) -> list[tuple[float, np.ndarray, np.ndarray]]:
+    """Count, mean and covariance of each short memory, without outliers."""
+    if recent is None or not len(recent.rows):
+        return len(settings.memories) * [inlier_moments(mixture)]
+    memories = short_memories(recent.rows, recent.counts, settings)
+    return [inlier_moments(memory) for memory in memories]
