@@ -7,7 +7,7 @@ from skokde._engine._roughness import roughness
 import twins
 from skokde import OnlineKDEDensity
 from skokde._engine import bandwidth as bandwidth_module
-from skokde._engine.bandwidth import kernel_coordinates, normal_reference, optimal_scale
+from skokde._engine.bandwidth import normal_reference, optimal_scale
 from skokde._engine.covariance import STRUCTURES
 from skokde._engine.whitening import whiten
 
@@ -197,7 +197,7 @@ def test_array_is_the_bandwidth(n, covariance_type, bandwidth, expected):
 def test_pure_function_of_the_mixture():
     mixture = twins.learned_mixture(twins.clumps(3, 100), "full")
     before = [array.copy() for array in mixture]
-    first, second = (kernel_coordinates(mixture, STRUCTURES["full"], "plugin") for _ in range(2))
+    first, second = (twins.kernel_frame(mixture, "full") for _ in range(2))
     np.testing.assert_array_equal(first.frame.matrix, second.frame.matrix)
     for a, b in zip(before, mixture, strict=True):
         np.testing.assert_array_equal(a, b)
@@ -213,7 +213,7 @@ def test_scale_falls_back_to_the_models_covariance(value, monkeypatch):
     monkeypatch.setattr(bandwidth_module, "roughness", lambda *args: value)
     whitening = whiten(mixture, STRUCTURES["full"])
     assert optimal_scale(mixture, whitening, printed=False) == 1.0
-    H = kernel_coordinates(mixture, STRUCTURES["full"], "plugin").frame.identity_back()
+    H = twins.kernel_frame(mixture, "full").frame.identity_back()
     np.testing.assert_allclose(H, np.cov(X.T, ddof=0), rtol=1e-10)
 
 

@@ -10,7 +10,7 @@ from sklearn.utils import shuffle
 
 import twins
 from skokde import OnlineKDEClassifier, OnlineKDEDensity
-from skokde._engine.bandwidth import kernel_coordinates, normal_reference
+from skokde._engine.bandwidth import normal_reference
 
 both_structures = pytest.mark.parametrize("covariance_type", ["full", "diag"])
 
@@ -273,7 +273,7 @@ def test_kernels_have_the_shape_of_the_covariance_under_the_prior(covariance_typ
     shared = twins.pooled_within_covariance(X, y)
     for c, estimator in enumerate(classifier.estimators_):
         mixture = estimator._mixture
-        scale = kernel_coordinates(mixture, estimator._structure, bandwidth).scale
+        scale = twins.kernel_frame(mixture, covariance_type, bandwidth).scale
         assert mixture.n_compounds == 0
         expected = twins.class_log_density(
             X + 0.1 * X.std(axis=0), X[y == c], shared, scale, covariance_type
