@@ -245,7 +245,7 @@ def test_singular_covariance_is_corrected_by_a_hundredth():
 
 
 def test_only_eigenvalues_below_a_billionth_of_the_largest_are_corrected():
-    # Eqs. 14 to 16; the average is over the others.
+    # Eqs. 16 to 18; the average is over the others.
     for eigenvalues, expected in [
         ([4.0, 2.0, 1.01 * 4e-9], [4.0, 2.0, 1.01 * 4e-9]),
         ([4.0, 0.99 * 4e-9, 2.0, 0.0, -1e-17], [4.0, 0.03, 2.0, 0.03, 0.03]),

@@ -363,7 +363,7 @@ def sigma_points(mean, root):
 
 
 def hellinger(weights1, means1, covs1, weights2, means2, covs2):
-    """Eqs. 11 to 13, in plain densities: the sigma points are those of p0 = (p1 + p2) / 2."""
+    """Eqs. 13 and 14, in plain densities: the sigma points are those of p0 = (p1 + p2) / 2."""
     d = means1.shape[1]
     smoothed = [matrices(c, d) + np.eye(d) for c in (covs1, covs2)]
     mixtures = [(weights1, means1, smoothed[0]), (weights2, means2, smoothed[1])]
