@@ -4,11 +4,15 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from skokde._engine._hellinger import local_error
 
 import twins
 from skokde import OnlineKDEDensity
-from skokde._engine.kde import components_in, factorize
+from skokde._engine import _compression
+from skokde._engine.compression import cluster
+from skokde._engine.kde import Components, components_in, factorize
 from skokde._engine.revitalization import revitalize
 
 both_structures = pytest.mark.parametrize("covariance_type", ["full", "diag"])
@@ -269,6 +273,59 @@ def test_leaves_err_by_no_more_than_the_threshold_and_one_less_would(hierarchy):
                 twins.clustered(components, threshold, kernel.first_cut, len(leaves) - 1)
             )
             assert max(twins.local_error(leaf, *components[:3]) for leaf in fewer) > threshold
+
+
+@given(
+    d=st.sampled_from([1, 2, 3, 9]),
+    covariance_type=st.sampled_from(["full", "diag"]),
+    kind=st.sampled_from(["diracs", "compounds", "mixed"]),
+    seed=st.integers(0, 1000),
+    thresholds=st.lists(st.floats(0.0, 0.5), min_size=1, max_size=4),
+    most=st.none() | st.integers(1, 25),
+)
+def test_several_thresholds_at_once(d, covariance_type, kind, seed, thresholds, most):
+    components = Components(*twins.random_components(d, covariance_type, kind, 20, seed=seed))
+    first_cut = np.random.default_rng(seed).normal(size=d)
+    thresholds = np.sort(thresholds)
+    levels = cluster(components, thresholds, first_cut, most)
+    assert levels.shape == (len(thresholds), 20)
+    for labels, threshold in zip(levels, thresholds, strict=True):
+        alone = twins.clustered(components, threshold, first_cut, most)
+        np.testing.assert_array_equal(labels, alone)
+    # Who is together at one threshold is so at a higher one.
+    for finer, coarser in pairwise(levels):
+        pairs = np.unique(np.stack([finer, coarser]), axis=1)
+        assert pairs.shape[1] == finer.max() + 1
+
+
+def test_levels_of_a_learned_mixture(hierarchy):
+    # They do differ, and each is that of the plain algorithm.
+    _, kernel, components = hierarchy
+    thresholds = np.array([0.02, 0.05, 0.1, 0.2])
+    levels = cluster(components, thresholds, kernel.first_cut)
+    assert len({tuple(labels) for labels in levels}) == 4
+    for labels, threshold in zip(levels, thresholds, strict=True):
+        expected = twins.cluster(*components, threshold, kernel.first_cut)
+        np.testing.assert_array_equal(labels, twins.labels_of(expected))
+
+
+def test_no_end_to_the_number_of_clusters_is_minus_one(hierarchy):
+    mixture, kernel, components = hierarchy
+    arrays = *components, *factorize(components)
+    thresholds = np.array([1e-9, 0.05])
+    free = _compression.cluster(*arrays, thresholds, kernel.first_cut, -1)
+    np.testing.assert_array_equal(free, cluster(components, thresholds, kernel.first_cut))
+    enough = _compression.cluster(*arrays, thresholds, kernel.first_cut, mixture.n_components)
+    np.testing.assert_array_equal(free, enough)
+    assert len(set(free[0])) == mixture.n_components
+    assert len(set(free[1])) > 1
+    one = _compression.cluster(*arrays, thresholds, kernel.first_cut, 1)
+    assert not one.any()
+    for most in (0, -2, -100):
+        with pytest.raises(ValueError, match="belong together"):
+            _compression.cluster(*arrays, thresholds, kernel.first_cut, most)
+    with pytest.raises(ValueError, match="belong together"):
+        cluster(components, np.zeros(1), kernel.first_cut, 0)
 
 
 @pytest.mark.parametrize("most", [1, 2, 3, 10, 10_000])
