@@ -34,7 +34,9 @@ from skokde._engine.experts import (
     prior_counts,
     reference_part,
 )
+from skokde._engine.learn import learn
 from skokde._engine.mixture import total_moments
+from skokde._engine.outliers import inliers
 from skokde._engine.shrinkage import shrink_covariance
 from skokde._engine.state import INITIAL_LIMIT, State
 
@@ -145,6 +147,49 @@ def test_log_density_is_that_of_the_explicit_mixture(d, covariance_type, n, with
     np.testing.assert_allclose(covariances, expected[2], rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("n", [28, 150], ids=["uncompressed", "compressed"])
+@both_structures
+@pytest.mark.parametrize("d", [1, 3])
+def test_outliers_stay_where_they_are(d, covariance_type, n):
+    """The narrowest kernels of components far out are not shrunk, the others as much less."""
+    X = twins.clumps(d, n)
+    X[5::15] += 1e3 * X.std(axis=0)
+    mixture = twins.learned_mixture(X, covariance_type, bandwidth="predictive", threshold=0.05)
+    far = ~inliers(mixture)
+    assert 0 < far.sum() < len(far)
+    near_mixture = mixture.part(~far)
+    count, mean, covariance = twins.mixture_moments(near_mixture)
+    expected = []
+    full = twins.full_covariances(mixture.all_covariances())
+    reference = (4.0 / ((d + 2) * count)) ** (1.0 / (d + 4))
+    shrinks = [1.0 / np.hypot(1.0, scale * reference) for scale in KERNEL_SCALES]
+    for scale, a in zip(KERNEL_SCALES, shrinks, strict=True):
+        of_means = np.where(far, a / shrinks[0], a)[:, None]
+        kernel = (scale * reference) ** 2 * covariance
+        if covariance_type == "diag":
+            kernel = np.diag(np.diag(kernel))
+        expected.append((mean + of_means * (mixture.means - mean), a**2 * (full + kernel)))
+    np.testing.assert_allclose(expected[0][0][far], mixture.means[far], rtol=1e-14)
+    experts, weights = experts_of(mixture, covariance_type), mixture.counts / mixture.counts.sum()
+    points = np.concatenate([X[:30], mixture.means[far]])
+    logs = experts.log_densities(points)[:, : len(KERNEL_SCALES)]
+    by_hand = [twins.mixture_log_pdf(points, weights, *parts) for parts in expected]
+    np.testing.assert_allclose(logs, np.transpose(by_hand), rtol=1e-8, atol=1e-8)
+    shown = experts.mixed(SOME_COUNTS).gaussians()
+    for i, (means, covariances) in enumerate(expected):
+        part = slice(i * len(far), (i + 1) * len(far))
+        np.testing.assert_allclose(shown[1][part], means, rtol=1e-12, atol=1e-9)
+        np.testing.assert_allclose(
+            twins.full_covariances(shown[2][part]), covariances, rtol=1e-9, atol=1e-12
+        )
+    # Those that come later do so, too.
+    later = mean[None] - 1e4 * np.sqrt(np.diag(covariance))
+    family = experts.with_later(np.ones(1), later).estimates[0]
+    for column, parts in zip(family.log_densities(later).T, family.gaussians(), strict=True):
+        np.testing.assert_allclose(column, twins.mixture_log_pdf(later, *parts), rtol=1e-8)
+    np.testing.assert_allclose(family.gaussians()[0][1][-1:], later, rtol=1e-14)
+
+
 def density_with_all_in_its_kernels(covariance_type, X, n, **parameters):
     """Of the first n rows, or of some more, until its kernels take all of them into account."""
     density = density_of(covariance_type, X[:n], **parameters)
@@ -232,6 +277,23 @@ def test_scores_do_not_depend_on_what_was_scored_before(covariance_type, forgett
         density.partial_fit(row[None], sample_weight=[weight])
         fresh = pickle.loads(pickle.dumps(density))
         np.testing.assert_array_equal(density.score_samples(X[:9]), fresh.score_samples(X[:9]))
+
+
+@both_structures
+def test_scores_are_those_under_the_target_that_is_given(covariance_type):
+    # Nor on the targets that scores were asked for before.
+    density = density_of(covariance_type, twins.clumps(2, 150))
+    density.partial_fit(twins.clumps(2, 3, seed=1))
+    points = twins.clumps(2, 20, seed=2)
+    targets = [random_prior(2, covariance_type), 100.0 * random_prior(2, covariance_type), None]
+    different = set()
+    for target in (*targets, *targets):
+        settings = density._settings()._replace(shrinkage_target=target)
+        got = density._kde(settings).log_density(points)
+        expected = build_kde(density._state, settings).log_density(points)
+        np.testing.assert_array_equal(got, expected)
+        different.add(got.tobytes())
+    assert len(different) == 3
 
 
 def test_shrinkage_leads_from_the_samples_to_one_gaussian():
@@ -424,6 +486,23 @@ def test_samples_are_predicted_at_each_compression(covariance_type):
     settings = twins.settings_of(covariance_type, 2, bandwidth="predictive")
     for state, after in compactions:
         np.testing.assert_array_equal(after, predict_latest(state, settings))
+
+
+@both_structures
+def test_compressions_predict_under_the_shrinkage_target(covariance_type):
+    X = twins.clumps(2, 120)
+    target = 4.0 * random_prior(2, covariance_type)
+    settings = twins.settings_of(covariance_type, 2, bandwidth="predictive", target=target)
+    state, n_compressed = empty_state(2, settings), set()
+    for row in X:
+        before, state = state, learn(state, row[None], np.ones(1), settings)
+        if np.array_equal(before.expert_counts, state.expert_counts):
+            continue
+        n_compressed.add(before.n_compressed)
+        np.testing.assert_array_equal(state.expert_counts, predict_latest(before, settings))
+        without = predict_latest(before, settings._replace(shrinkage_target=None))
+        assert np.abs(state.expert_counts - without).max() > 1e-3
+    assert min(n_compressed) == 0 < max(n_compressed)
 
 
 @both_structures
