@@ -152,12 +152,14 @@ class Experts(NamedTuple):
         return np.concatenate(logs, axis=1)[:, self.columns]
 
     def mixed(self, expert_counts: np.ndarray) -> KDE:
-        """What is scored: estimates of negligible weight have no part in it."""
+        """What is scored: estimates of negligible weight have no part in it, but for the best."""
         weights = np.bincount(self.columns, expert_counts)
+        n = sum(len(family.kernels.widths) for family in self.estimates)
+        least = min(NEGLIGIBLE * weights.sum(), weights[:n].max())
         families, kept, n = [], [], 0
         for family in self.estimates:
             n, m = n + len(family.kernels.widths), n
-            chosen = weights[m:n] > NEGLIGIBLE * weights.sum()
+            chosen = weights[m:n] >= least
             if chosen.any():
                 families.append(family if chosen.all() else family.of_widths(chosen))
                 kept.append(weights[m:n][chosen])
