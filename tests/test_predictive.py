@@ -18,6 +18,7 @@ from skokde._engine.bandwidth import (
     normal_reference,
     shrinkage,
 )
+from skokde._engine.covariance import STRUCTURES
 from skokde._engine.experts import (
     EM_STEPS,
     LONGEST_MEMORY,
@@ -322,6 +323,121 @@ def test_compression_goes_by_a_narrower_kernel_than_the_normal_reference(covaria
     )
     for ours, theirs in zip(mixture, given_, strict=True):
         np.testing.assert_array_equal(ours, theirs)
+
+
+# --------------------------------------------------------------- coarser levels and other shapes
+
+
+def levels_and_shapes(covariance_type, d, bandwidth="predictive", target=None):
+    """Settings with two coarser levels, and kernels of all shapes that there are."""
+    settings = twins.settings_of(covariance_type, d, bandwidth=bandwidth, target=target)
+    shapes = [STRUCTURES[name] for name in ("full", "diag")][covariance_type == "diag" :]
+    return settings._replace(thresholds=np.array([0.015, 0.05, 0.2]), shapes=tuple(shapes))
+
+
+def merged_by_hand(mixture, labels):
+    """Weights, means and full covariances with the groups of the leading components merged."""
+    full = twins.full_covariances(mixture.all_covariances())
+    n = len(labels)
+    parts = [
+        twins.moments(mixture.counts[group], mixture.means[group], full[group])
+        for group in twins.clusters_of(labels)
+    ]
+    parts += zip(mixture.counts[n:], mixture.means[n:], full[n:], strict=True)
+    counts, means, covariances = (np.array(arrays) for arrays in zip(*parts, strict=True))
+    return counts / counts.sum(), means, covariances
+
+
+@pytest.mark.parametrize("with_a_target", [False, True], ids=["", "target"])
+@pytest.mark.parametrize("bandwidth", ["predictive", "silverman"])
+@both_structures
+@pytest.mark.parametrize("d", [2, 4])
+def test_experts_of_coarser_levels_and_other_shapes(d, covariance_type, bandwidth, with_a_target):
+    target = random_prior(d, covariance_type) if with_a_target else None
+    settings = levels_and_shapes(covariance_type, d, bandwidth, target)
+    X = twins.clumps(d, 170, seed=3)
+    X[::10] *= 2.0  # some of which stay alone
+    state = learn(empty_state(d, settings), X, np.ones(len(X)), settings)
+    mixture, n = state.mixture, state.n_compressed
+    n_groups = [labels.max() + 1 for labels in state.groups]
+    assert mixture.n_components > n > n_groups[0] > n_groups[1] > 0
+    assert mixture.n_compounds < n
+    experts = Experts.of(mixture, state.groups, settings)
+    points = twins.clumps(d, 40, seed=1)
+    count, mean, covariance = twins.mixture_moments(mixture)
+    if with_a_target:
+        full_target = twins.full_covariances(target[None])[0]
+        covariance = (count * covariance + d * full_target) / (count + d)
+    reference = normal_reference(d, count)
+    scales = KERNEL_SCALES if bandwidth == "predictive" else (1.0,)
+    by_hand, gaussians = [], []
+    for shape in settings.shapes:
+        only = np.eye(d) if shape.name == "diag" else np.ones((d, d))
+        for labels in (np.arange(n), *state.groups):
+            weights, means, covariances = merged_by_hand(mixture, labels)
+            for b in reference * np.array(scales):
+                a = 1.0 / np.hypot(1.0, b) if bandwidth == "predictive" else 1.0
+                shrunk = mean + a * (means - mean)
+                widened = a**2 * only * (covariances + b**2 * covariance)
+                by_hand.append(twins.mixture_log_pdf(points, weights, shrunk, widened))
+        for scale in GAUSSIAN_SCALES if bandwidth == "predictive" else ():
+            gaussians.append(twins.log_pdf(points, mean, scale**2 * only * covariance))
+    logs = np.transpose(by_hand + gaussians)
+    assert logs.shape[1] == settings.n_experts
+    np.testing.assert_allclose(experts.log_densities(points), logs, rtol=1e-9, atol=1e-9)
+    # What is scored is their mixture, without those of next to no weight.
+    counts = np.linspace(1.0, 2.0, settings.n_experts)
+    counts[::5] = 1e-5
+    kde = experts.mixed(counts)
+    expected = np.log(np.exp(logs) @ counts / counts.sum())
+    np.testing.assert_allclose(kde.log_density(points), expected, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(
+        kde.log_density(points), twins.mixture_log_pdf(points, *kde.gaussians()), rtol=1e-9
+    )
+    dropped = np.where(counts > 1e-3, counts, 0.0)[: len(by_hand)]
+    counts = np.append(dropped, counts[len(by_hand) :])
+    expected = np.log(np.exp(logs) @ counts / counts.sum())
+    np.testing.assert_allclose(kde.log_density(points), expected, rtol=1e-9, atol=1e-9)
+
+
+@both_structures
+def test_levels_and_shapes_for_any_block_size(covariance_type):
+    X = twins.clumps(2, 200)
+    settings = levels_and_shapes(covariance_type, 2)
+    states = []
+    for size in (200, 7, 1):
+        state = empty_state(2, settings)
+        for start in range(0, 200, size):
+            block = X[start : start + size]
+            state = learn(state, block, np.ones(len(block)), settings)
+        states.append(state)
+    for state in states[1:]:
+        np.testing.assert_array_equal(state.groups, states[0].groups)
+        np.testing.assert_array_equal(state.expert_counts, states[0].expert_counts)
+        for ours, theirs in zip(state.mixture, states[0].mixture, strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+    # A model that had one level and one shape goes on with them, and the other way round.
+    plain = twins.settings_of(covariance_type, 2, bandwidth="predictive")
+    for first, second in ((plain, settings), (settings, plain)):
+        state = learn(empty_state(2, first), X[:140], np.ones(140), first)
+        assert np.isfinite(build_kde(state, second).log_density(X)).all()
+        state = learn(state, X[140:], np.ones(60), second)
+        assert len(state.groups) == second.n_levels
+        assert len(state.expert_counts) == second.n_experts
+
+
+@both_structures
+def test_an_estimate_is_scored_however_little_its_weight(covariance_type):
+    # Else there were no kernel, and no bandwidth to show.
+    mixture = compressed(2, covariance_type)
+    counts = np.where(np.arange(N_EXPERTS) < len(KERNEL_SCALES), 0.0, 1.0)
+    counts[2] = 1e-6
+    kde = experts_of(mixture, covariance_type).mixed(counts)
+    assert kde.n_estimates == 1
+    bandwidth = twins.full_covariances(kde.bandwidth()[None])[0]
+    expected = widths_by_hand(mixture, covariance_type)[2][2][-1]
+    assert not mixture.all_covariances()[-1].any()
+    np.testing.assert_allclose(bandwidth, expected, rtol=1e-9, atol=1e-12)
 
 
 # ----------------------------------------------------------------------- counts of the experts
