@@ -16,12 +16,13 @@ from threadpoolctl import threadpool_limits
 
 from evaluation.speed import clumps
 from skokde import OnlineKDEClassifier, OnlineKDEDensity
-from skokde._engine.bandwidth import kernel_coordinates
+from skokde._engine.bandwidth import RULES
 from skokde._engine.compression import cluster, merge
 from skokde._engine.covariance import STRUCTURES
 from skokde._engine.kde import components_in
 from skokde._engine.revitalization import revitalize
 
+THRESHOLDS = np.array([0.1])
 pytestmark = [pytest.mark.benchmark(timer=time.process_time, min_rounds=5, warmup=True)]
 each_structure = pytest.mark.parametrize("covariance_type", ["full", "diag"])
 each_bandwidth = pytest.mark.parametrize("bandwidth", ["okde", "predictive"])
@@ -81,13 +82,13 @@ def compression(request, covariance_type):
         covariance_type=covariance_type, max_components=80, compression_threshold=1e-6
     )
     mixture = density.fit(X)._mixture
-    kernel = kernel_coordinates(mixture, STRUCTURES[covariance_type], "silverman")
-    return mixture, kernel, components_in(kernel.frame, *mixture[:3])
+    kernel = RULES["silverman"].kernel_frame(mixture, STRUCTURES[covariance_type])
+    return mixture, kernel, components_in(kernel.frame, *mixture.sample_model)
 
 
 @each_structure
 def test_bandwidth(benchmark, compression, covariance_type):
-    benchmark(kernel_coordinates, compression[0], STRUCTURES[covariance_type], "plugin")
+    benchmark(RULES["plugin"].kernel_frame, compression[0], STRUCTURES[covariance_type])
 
 
 @each_structure
@@ -99,10 +100,10 @@ def test_revitalization(benchmark, compression, covariance_type):
 @each_structure
 def test_clusters(benchmark, compression, covariance_type):
     _, kernel, components = compression
-    benchmark(cluster, components, 0.1, kernel.first_cut, None)
+    benchmark(cluster, components, THRESHOLDS, kernel.first_cut)
 
 
 @each_structure
 def test_merging(benchmark, compression, covariance_type):
     mixture, kernel, components = compression
-    benchmark(merge, mixture, cluster(components, 0.1, kernel.first_cut, None), kernel)
+    benchmark(merge, mixture, cluster(components, THRESHOLDS, kernel.first_cut), kernel)

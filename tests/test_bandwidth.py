@@ -7,8 +7,8 @@ from skokde._engine._roughness import roughness
 import twins
 from skokde import OnlineKDEDensity
 from skokde._engine import bandwidth as bandwidth_module
-from skokde._engine.bandwidth import kernel_coordinates, normal_reference, optimal_scale
-from skokde._engine.covariance import STRUCTURES
+from skokde._engine.bandwidth import normal_reference, optimal_scale
+from skokde._engine.covariance import STRUCTURES, widest_gap
 from skokde._engine.whitening import whiten
 
 # ----------------------------------------------------------------- the roughness functional
@@ -197,10 +197,67 @@ def test_array_is_the_bandwidth(n, covariance_type, bandwidth, expected):
 def test_pure_function_of_the_mixture():
     mixture = twins.learned_mixture(twins.clumps(3, 100), "full")
     before = [array.copy() for array in mixture]
-    first, second = (kernel_coordinates(mixture, STRUCTURES["full"], "plugin") for _ in range(2))
+    first, second = (twins.kernel_frame(mixture, "full") for _ in range(2))
     np.testing.assert_array_equal(first.frame.matrix, second.frame.matrix)
     for a, b in zip(before, mixture, strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+# ----------------------------------------------------------------------------- the first cut
+
+
+@pytest.mark.parametrize("bandwidth", ["plugin", "predictive", "array"])
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("d", [2, 3])
+def test_first_cut_of_full_models_is_across_the_principal_axis(d, seed, bandwidth):
+    X = twins.clumps(d, 200, seed=seed) @ np.diag([1.0, 30.0, 0.01][:d])
+    mixture = twins.learned_mixture(X, "full", threshold=0.05)
+    if bandwidth == "array":  # of the whole, in the coordinates in which H is the identity
+        root = np.random.default_rng(seed).normal(size=(d, d))
+        kernel = twins.kernel_frame(mixture, "full", root @ root.T + np.eye(d))
+        expected = np.cov(kernel.frame.points(X).T, ddof=0)
+    else:  # of the correlation, since the whole is white
+        kernel = twins.kernel_frame(mixture, "full", bandwidth)
+        expected = np.corrcoef(X.T)
+    np.testing.assert_allclose(kernel.first_cut, twins.principal_axis(expected), rtol=1e-7)
+
+
+def explained_by_halves(points, counts):
+    """Variance between the halves on either side of the mean, for each feature."""
+    explained = []
+    for x in points.T:
+        mean = np.average(x, weights=counts)
+        halves = [x > mean, x <= mean]
+        shares = [counts[half].sum() / counts.sum() for half in halves]
+        centers = [np.average(x[half], weights=counts[half]) for half in halves]
+        explained.append(sum(w * (c - mean) ** 2 for w, c in zip(shares, centers, strict=True)))
+    return explained
+
+
+@pytest.mark.parametrize("bandwidth", ["plugin", "predictive", "array"])
+@pytest.mark.parametrize("d", [2, 5])
+def test_first_cut_of_diagonal_models_is_where_it_explains_most(d, bandwidth):
+    features = set()
+    for seed in range(10):
+        X = twins.clumps(d, 200, seed=seed)
+        mixture = twins.learned_mixture(X, "diag", threshold=0.05)
+        H = np.random.default_rng(seed).uniform(0.1, 3.0, size=d)
+        kernel = twins.kernel_frame(mixture, "diag", H if bandwidth == "array" else bandwidth)
+        explained = explained_by_halves(kernel.frame.points(mixture.means), mixture.counts)
+        np.testing.assert_array_equal(kernel.first_cut, np.eye(d)[np.argmax(explained)])
+        features.add(int(np.argmax(explained)))
+    assert len(features) > 1
+
+
+def test_first_of_features_that_explain_the_same_is_cut():
+    counts, x = np.array([1.0, 2.0, 1.0, 3.0]), np.array([0.0, 1.0, 5.0, 6.0])
+    for noise in (0.0, 1e-14, -1e-14):
+        points = np.column_stack([0.5 * x, x, (1.0 + noise) * x, -x])
+        np.testing.assert_array_equal(widest_gap(counts, points), [0.0, 1.0, 0.0, 0.0])
+    # Features that don't vary, or vary beyond the range of squares.
+    np.testing.assert_array_equal(widest_gap(counts, np.zeros((4, 2))), [1.0, 0.0])
+    points = np.column_stack([x, 1e200 * x])
+    np.testing.assert_array_equal(widest_gap(counts, points), [0.0, 1.0])
 
 
 # -------------------------------------------------------------- fall-backs (paper, Section 3.4)
@@ -213,7 +270,7 @@ def test_scale_falls_back_to_the_models_covariance(value, monkeypatch):
     monkeypatch.setattr(bandwidth_module, "roughness", lambda *args: value)
     whitening = whiten(mixture, STRUCTURES["full"])
     assert optimal_scale(mixture, whitening, printed=False) == 1.0
-    H = kernel_coordinates(mixture, STRUCTURES["full"], "plugin").frame.identity_back()
+    H = twins.kernel_frame(mixture, "full").frame.identity_back()
     np.testing.assert_allclose(H, np.cov(X.T, ddof=0), rtol=1e-10)
 
 
@@ -245,7 +302,7 @@ def test_singular_covariance_is_corrected_by_a_hundredth():
 
 
 def test_only_eigenvalues_below_a_billionth_of_the_largest_are_corrected():
-    # Eqs. 14 to 16; the average is over the others.
+    # Eqs. 16 to 18; the average is over the others.
     for eigenvalues, expected in [
         ([4.0, 2.0, 1.01 * 4e-9], [4.0, 2.0, 1.01 * 4e-9]),
         ([4.0, 0.99 * 4e-9, 2.0, 0.0, -1e-17], [4.0, 0.03, 2.0, 0.03, 0.03]),

@@ -18,15 +18,15 @@ from skokde._calibration import (
     LONGEST_WINDOW,
     SHARE_BETWEEN,
     Calibration,
-    ReplayBuffer,
     PendingBatch,
-    class_rebalanced,
+    ReplayBuffer,
     between,
+    class_rebalanced,
 )
 from skokde._engine.covariance import STRUCTURES
-from skokde._engine.learn import State
+from skokde._engine.experts import build_kde
 from skokde._engine.pooling import Discriminant, LogLinearPool, learn_pool
-from skokde._engine.scored import kde_of
+from skokde._engine.state import State
 
 both_structures = pytest.mark.parametrize("covariance_type", ["full", "diag"])
 
@@ -145,7 +145,8 @@ def by_hand(X, y, n_classes, covariance_type):
         ]
         shared = twins.pooled_within_covariance(X[before], y[before])
         shared = np.diag(shared).copy() if covariance_type == "diag" else shared
-        kdes = [kde_of(s, structure, "plugin", shared) for s in states]
+        settings = twins.settings_of(covariance_type, X.shape[1], target=shared)
+        kdes = [build_kde(s, settings) for s in states]
         log_density = np.column_stack([kde.log_density(X[rows]) for kde in kdes])
         for c in range(n_classes):
             for i, value in predicted[c]:
@@ -381,9 +382,10 @@ def test_state_is_plain():
     X, y = stream(64)
     classifier = OnlineKDEClassifier().fit(X, y)
     plain = (type(None), np.ndarray, float, int, bool)
+    parts = (Calibration, PendingBatch, ReplayBuffer, LogLinearPool, State, tuple, list)
 
     def check(value):
-        if isinstance(value, (Calibration, PendingBatch, ReplayBuffer, LogLinearPool, State, tuple, list)):
+        if isinstance(value, parts):
             for part in value:
                 check(part)
         else:

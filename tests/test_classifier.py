@@ -1,5 +1,7 @@
 """What OnlineKDEClassifier promises of classes, priors and probabilities."""
 
+import pickle
+
 import numpy as np
 import pytest
 from scipy.special import logsumexp, softmax
@@ -10,7 +12,9 @@ from sklearn.utils import shuffle
 
 import twins
 from skokde import OnlineKDEClassifier, OnlineKDEDensity
-from skokde._engine.bandwidth import kernel_coordinates, normal_reference
+from skokde._engine.bandwidth import normal_reference
+from skokde._engine.experts import empty_state
+from skokde._engine.learn import learn
 
 both_structures = pytest.mark.parametrize("covariance_type", ["full", "diag"])
 
@@ -273,7 +277,7 @@ def test_kernels_have_the_shape_of_the_covariance_under_the_prior(covariance_typ
     shared = twins.pooled_within_covariance(X, y)
     for c, estimator in enumerate(classifier.estimators_):
         mixture = estimator._mixture
-        scale = kernel_coordinates(mixture, estimator._structure, bandwidth).scale
+        scale = twins.kernel_frame(mixture, covariance_type, bandwidth).scale
         assert mixture.n_compounds == 0
         expected = twins.class_log_density(
             X + 0.1 * X.std(axis=0), X[y == c], shared, scale, covariance_type
@@ -281,6 +285,48 @@ def test_kernels_have_the_shape_of_the_covariance_under_the_prior(covariance_typ
         np.testing.assert_allclose(
             joint[:, c] - np.log(np.mean(y == c)), expected, rtol=1e-9, atol=1e-9
         )
+
+
+@pytest.mark.parametrize("bandwidth", ["plugin", "predictive"])
+@both_structures
+def test_densities_follow_what_other_classes_learn(covariance_type, bandwidth):
+    # What is kept of a class that learns nothing must not outlive the target of its covariance.
+    rng = np.random.default_rng(0)
+    y = rng.integers(2, size=400)
+    X = rng.normal(size=(400, 2)) + y[:, None]
+    classifier = OnlineKDEClassifier(covariance_type=covariance_type, bandwidth=bandwidth)
+    classifier.fit(X, y)
+    untouched, before = classifier.estimators_[0], classifier.predict_joint_log_proba(X)
+    classifier.partial_fit([5.0, 30.0] * rng.normal(size=(200, 2)), np.ones(200))
+    assert classifier.estimators_[0] is untouched
+    after = classifier.predict_joint_log_proba(X)
+    fresh = pickle.loads(pickle.dumps(classifier)).predict_joint_log_proba(X)
+    np.testing.assert_array_equal(after, fresh)
+    # The kernels of the class have changed, not only its prior.
+    assert np.ptp(after[:, 0] - before[:, 0]) > 1e-3
+
+
+@both_structures
+def test_classes_learn_under_the_target_of_the_last_checkpoint(covariance_type):
+    rng = np.random.default_rng(0)
+    y = rng.integers(2, size=200)
+    X = rng.normal(size=(200, 3)) * [1.0, 10.0, 0.1] + y[:, None]
+    classifier = OnlineKDEClassifier(covariance_type=covariance_type)
+    settings = twins.settings_of(covariance_type, 3, bandwidth="predictive", threshold=0.08)
+    states, targets = [empty_state(3, settings), empty_state(3, settings)], set()
+    for row, c in zip(X, y, strict=True):
+        classifier.partial_fit(row[None], [c], classes=[0, 1])
+        target = classifier._calibration.covariance
+        settings = settings._replace(shrinkage_target=target)
+        states[c] = learn(states[c], row[None], np.ones(1), settings)
+        targets.add(None if target is None else target.tobytes())
+    assert len(targets) > 5
+    for c, (estimator, state) in enumerate(zip(classifier.estimators_, states, strict=True)):
+        np.testing.assert_array_equal(estimator._state.expert_counts, state.expert_counts)
+        # A class merges as it would alone, but its kernels have the shape of all classes.
+        alone = OnlineKDEDensity(covariance_type=covariance_type).fit(X[y == c])._state
+        np.testing.assert_array_equal(state.mixture.means, alone.mixture.means)
+        assert np.abs(state.expert_counts - alone.expert_counts).max() > 1e-3
 
 
 def test_prior_is_worth_one_observation_for_each_feature():

@@ -4,22 +4,19 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from skokde._engine._hellinger import local_error
 
 import twins
 from skokde import OnlineKDEDensity
-from skokde._engine.bandwidth import Kernel, kernel_coordinates
-from skokde._engine.compression import cluster, compress, merge
-from skokde._engine.covariance import STRUCTURES
-from skokde._engine.kde import components_in, factorize
+from skokde._engine import _compression
+from skokde._engine.compression import cluster
+from skokde._engine.kde import Components, components_in, factorize
 from skokde._engine.revitalization import revitalize
 
 both_structures = pytest.mark.parametrize("covariance_type", ["full", "diag"])
 THRESHOLDS = [0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 1.0]
-
-
-def kernel_of(mixture, covariance_type, bandwidth="plugin"):
-    return kernel_coordinates(mixture, STRUCTURES[covariance_type], bandwidth)
 
 
 def as_sets(clusters):
@@ -60,10 +57,10 @@ def data_moments(X, weights=None):
 def test_compress_and_revitalize_keep_count_mean_and_covariance(d, covariance_type, stream):
     X = streams(d)[stream]
     mixture = twins.learned_mixture(X, covariance_type, threshold=0.04)
-    kernel = kernel_of(mixture, covariance_type)
+    kernel = twins.kernel_frame(mixture, covariance_type)
     before = twins.mixture_moments(mixture)
     for threshold, cap in [(0.06, None), (0.1, None), (0.3, None), (1.0, None), (0.0, 4)]:
-        new = compress(mixture, kernel, threshold, cap)
+        new = twins.compressed(mixture, kernel, threshold, cap)
         assert new.n_components < mixture.n_components
         twins.assert_same_moments(twins.mixture_moments(new), before, covariance_type)
         twins.assert_details_match(new, covariance_type)
@@ -112,7 +109,7 @@ def test_what_is_not_merged_keeps_its_bits(covariance_type):
     outliers = [[50.0 / 3.0, 0.0], [0.0, 50.0 / 3.0]]
     X = np.concatenate([twins.clumps(2, 200, seed=3) / 3.0, outliers])
     mixture = twins.learned_mixture(X, covariance_type, threshold=0.02)
-    new = compress(mixture, kernel_of(mixture, covariance_type), 0.025, None)
+    new = twins.compressed(mixture, twins.kernel_frame(mixture, covariance_type), 0.025)
     assert 0 < new.n_compounds < new.n_components < mixture.n_components
 
     def components(mixture):
@@ -136,8 +133,8 @@ def test_compression_writes_to_nothing(covariance_type):
     mixture = twins.learned_mixture(twins.clumps(2, 100), covariance_type, threshold=0.04)
     for array in mixture:
         array.flags.writeable = False
-    kernel = kernel_of(mixture, covariance_type)
-    revitalize(compress(mixture, kernel, 0.3, None), kernel.frame, 0.0)
+    kernel = twins.kernel_frame(mixture, covariance_type)
+    revitalize(twins.compressed(mixture, kernel, 0.3), kernel.frame, 0.0)
 
 
 # ------------------------------------------------------------------------- small clusters
@@ -149,8 +146,8 @@ def test_cluster_of_equal_samples_stays_a_dirac(covariance_type):
     X = np.array([x, x + 1.0, x + 2.0])
     mixture = twins.learned_mixture(X, covariance_type)
     mixture = mixture._replace(means=X[[0, 0, 1]], counts=np.array([2.0, 3.0, 1.0]))
-    frame = kernel_of(mixture, covariance_type).frame
-    new = merge(mixture, np.array([0, 0, 1]), Kernel(frame, None))
+    kernel = twins.kernel_frame(mixture, covariance_type)
+    new = twins.merged(mixture, [0, 0, 1], kernel)
     assert new.n_compounds == 0
     assert sorted(new.counts) == [1.0, 5.0]
     assert {mean.tobytes() for mean in new.means} == {X[0].tobytes(), X[1].tobytes()}
@@ -160,8 +157,8 @@ def test_cluster_of_equal_samples_stays_a_dirac(covariance_type):
 def test_details_of_two_samples_are_the_samples(covariance_type):
     X = np.array([[1.0 / 3.0, 0.1], [0.7, -1e3 / 7.0], [5.0, 5.0]])
     mixture = twins.learned_mixture(X, covariance_type)._replace(counts=np.array([1.0, 3.0, 1.0]))
-    frame = kernel_of(mixture, covariance_type).frame
-    new = merge(mixture, np.array([0, 0, 1]), Kernel(frame, None))
+    kernel = twins.kernel_frame(mixture, covariance_type)
+    new = twins.merged(mixture, [0, 0, 1], kernel)
     assert (new.n_compounds, new.n_components) == (1, 2)
     np.testing.assert_array_equal(new.detail_means[0], X[:2])
     np.testing.assert_array_equal(new.detail_weights[0], [0.25, 0.75])
@@ -176,9 +173,9 @@ def test_details_are_parted_under_an_eighth_of_the_bandwidth(d, covariance_type)
     differs = 0
     for seed in range(20):
         mixture = twins.learned_mixture(twins.clumps(d, 15, seed=seed), covariance_type)
-        frame = kernel_of(mixture, covariance_type, 2.0).frame
-        weights, means, none = components_in(frame, *mixture[:3])
-        new = merge(mixture, labels, Kernel(frame, None))
+        kernel = twins.kernel_frame(mixture, covariance_type, 2.0)
+        weights, means, none = components_in(kernel.frame, *mixture[:3])
+        new = twins.merged(mixture, labels, kernel)
         sides = twins.two_means(members, weights, np.sqrt(8.0) * means, none)
         expected = [mixture.means[side].mean(axis=0) for side in sides]
         np.testing.assert_allclose(new.detail_means[0], expected, rtol=1e-9, atol=1e-12)
@@ -195,7 +192,7 @@ def test_details_of_the_whole_do_not_hang_on_rounding(covariance_type):
     details = []
     for rows in (X, X * factors, X[order]):
         mixture = twins.learned_mixture(rows, covariance_type)
-        new = compress(mixture, kernel_of(mixture, covariance_type), 1.0, None)
+        new = twins.compressed(mixture, twins.kernel_frame(mixture, covariance_type), 1.0)
         assert new.n_components == 1
         details.append(new.detail_means[0])
     np.testing.assert_allclose(details[1], details[0] * factors, rtol=1e-9)
@@ -207,10 +204,10 @@ def test_merging_two_compounds_makes_two_details_of_four(covariance_type):
     # Two pairs of near samples: their details must be the pairs again, not one of each.
     X = np.array([[0.0, 0.0], [0.1, 0.0], [10.0, 0.0], [10.1, 0.1], [3.0, 30.0]])
     mixture = twins.learned_mixture(X, covariance_type)
-    frame = kernel_of(mixture, covariance_type).frame
-    pairs = merge(mixture, np.array([0, 0, 1, 1, 2]), Kernel(frame, None))
+    kernel = twins.kernel_frame(mixture, covariance_type)
+    pairs = twins.merged(mixture, [0, 0, 1, 1, 2], kernel)
     assert pairs.n_compounds == 2
-    new = merge(pairs, np.array([0, 0, 1]), Kernel(frame, None))
+    new = twins.merged(pairs, [0, 0, 1], kernel)
     assert new.n_compounds == 1
     order = np.argsort(new.detail_means[0][:, 0])
     np.testing.assert_allclose(new.detail_means[0][order], pairs.means[:2], rtol=1e-12)
@@ -233,14 +230,15 @@ def hierarchy(request, covariance_type):
     d, seed = request.param
     X = twins.clumps(d, 120, seed=seed)
     mixture = twins.learned_mixture(X, covariance_type, threshold=0.01)
-    kernel = kernel_of(mixture, covariance_type)
+    kernel = twins.kernel_frame(mixture, covariance_type)
     return mixture, kernel, components_in(kernel.frame, *mixture[:3])
 
 
 def test_leaves_are_nested_and_fewer_as_the_threshold_grows(hierarchy):
     mixture, kernel, components = hierarchy
     levels = [
-        as_sets(twins.clusters_of(cluster(components, t, kernel.first_cut, None))) for t in THRESHOLDS
+        as_sets(twins.clusters_of(twins.clustered(components, t, kernel.first_cut)))
+        for t in THRESHOLDS
     ]
     assert levels[0] == {frozenset([i]) for i in range(mixture.n_components)}
     assert levels[-1] == {frozenset(range(mixture.n_components))}
@@ -256,10 +254,10 @@ def test_leaves_are_nested_and_fewer_as_the_threshold_grows(hierarchy):
 @pytest.mark.parametrize("d", [1, 2, 3])
 def test_clusters_are_those_of_the_plain_algorithm(d, covariance_type, max_clusters):
     mixture = twins.learned_mixture(twins.clumps(d, 45), covariance_type, threshold=0.01)
-    kernel = kernel_of(mixture, covariance_type)
+    kernel = twins.kernel_frame(mixture, covariance_type)
     components = components_in(kernel.frame, *mixture[:3])
     for threshold in (0.05, 0.2):
-        got = cluster(components, threshold, kernel.first_cut, max_clusters)
+        got = twins.clustered(components, threshold, kernel.first_cut, max_clusters)
         expected = twins.cluster(*components[:3], threshold, kernel.first_cut, max_clusters)
         np.testing.assert_array_equal(got, twins.labels_of(expected))
 
@@ -267,20 +265,75 @@ def test_clusters_are_those_of_the_plain_algorithm(d, covariance_type, max_clust
 def test_leaves_err_by_no_more_than_the_threshold_and_one_less_would(hierarchy):
     _, kernel, components = hierarchy
     for threshold in (0.02, 0.05, 0.1, 0.2):
-        leaves = twins.clusters_of(cluster(components, threshold, kernel.first_cut, None))
+        leaves = twins.clusters_of(twins.clustered(components, threshold, kernel.first_cut))
         errors = [twins.local_error(leaf, *components[:3]) for leaf in leaves]
         assert max(errors) <= threshold * (1.0 + 1e-9)
         if len(leaves) > 1:
-            fewer = twins.clusters_of(cluster(components, threshold, kernel.first_cut, len(leaves) - 1))
+            fewer = twins.clusters_of(
+                twins.clustered(components, threshold, kernel.first_cut, len(leaves) - 1)
+            )
             assert max(twins.local_error(leaf, *components[:3]) for leaf in fewer) > threshold
+
+
+@given(
+    d=st.sampled_from([1, 2, 3, 9]),
+    covariance_type=st.sampled_from(["full", "diag"]),
+    kind=st.sampled_from(["diracs", "compounds", "mixed"]),
+    seed=st.integers(0, 1000),
+    thresholds=st.lists(st.floats(0.0, 0.5), min_size=1, max_size=4),
+    most=st.none() | st.integers(1, 25),
+)
+def test_several_thresholds_at_once(d, covariance_type, kind, seed, thresholds, most):
+    components = Components(*twins.random_components(d, covariance_type, kind, 20, seed=seed))
+    first_cut = np.random.default_rng(seed).normal(size=d)
+    thresholds = np.sort(thresholds)
+    levels = cluster(components, thresholds, first_cut, most)
+    assert levels.shape == (len(thresholds), 20)
+    for labels, threshold in zip(levels, thresholds, strict=True):
+        alone = twins.clustered(components, threshold, first_cut, most)
+        np.testing.assert_array_equal(labels, alone)
+    # Who is together at one threshold is so at a higher one.
+    for finer, coarser in pairwise(levels):
+        pairs = np.unique(np.stack([finer, coarser]), axis=1)
+        assert pairs.shape[1] == finer.max() + 1
+
+
+def test_levels_of_a_learned_mixture(hierarchy):
+    # They do differ, and each is that of the plain algorithm.
+    _, kernel, components = hierarchy
+    thresholds = np.array([0.02, 0.05, 0.1, 0.2])
+    levels = cluster(components, thresholds, kernel.first_cut)
+    assert len({tuple(labels) for labels in levels}) == 4
+    for labels, threshold in zip(levels, thresholds, strict=True):
+        expected = twins.cluster(*components, threshold, kernel.first_cut)
+        np.testing.assert_array_equal(labels, twins.labels_of(expected))
+
+
+def test_no_end_to_the_number_of_clusters_is_minus_one(hierarchy):
+    mixture, kernel, components = hierarchy
+    arrays = *components, *factorize(components)
+    thresholds = np.array([1e-9, 0.05])
+    free = _compression.cluster(*arrays, thresholds, kernel.first_cut, -1)
+    np.testing.assert_array_equal(free, cluster(components, thresholds, kernel.first_cut))
+    enough = _compression.cluster(*arrays, thresholds, kernel.first_cut, mixture.n_components)
+    np.testing.assert_array_equal(free, enough)
+    assert len(set(free[0])) == mixture.n_components
+    assert len(set(free[1])) > 1
+    one = _compression.cluster(*arrays, thresholds, kernel.first_cut, 1)
+    assert not one.any()
+    for most in (0, -2, -100):
+        with pytest.raises(ValueError, match="belong together"):
+            _compression.cluster(*arrays, thresholds, kernel.first_cut, most)
+    with pytest.raises(ValueError, match="belong together"):
+        cluster(components, np.zeros(1), kernel.first_cut, 0)
 
 
 @pytest.mark.parametrize("most", [1, 2, 3, 10, 10_000])
 @pytest.mark.parametrize("threshold", [0.0, 0.02, 1.0])
 def test_max_clusters(hierarchy, most, threshold):
     mixture, kernel, components = hierarchy
-    free = twins.clusters_of(cluster(components, threshold, kernel.first_cut, None))
-    capped = twins.clusters_of(cluster(components, threshold, kernel.first_cut, most))
+    free = twins.clusters_of(twins.clustered(components, threshold, kernel.first_cut))
+    capped = twins.clusters_of(twins.clustered(components, threshold, kernel.first_cut, most))
     assert len(capped) == min(len(free), most)
     assert all(any(leaf <= larger for larger in as_sets(capped)) for leaf in as_sets(free))
     assert sum(len(leaf) for leaf in capped) == mixture.n_components
@@ -316,7 +369,7 @@ def test_zero_threshold_merges_duplicates_only(covariance_type):
 
 def test_largest_threshold_leaves_one(covariance_type):
     mixture = twins.learned_mixture(twins.clumps(2, 100), covariance_type, threshold=0.02)
-    new = compress(mixture, kernel_of(mixture, covariance_type), 1.0, None)
+    new = twins.compressed(mixture, twins.kernel_frame(mixture, covariance_type), 1.0)
     assert (new.n_components, new.n_compounds) == (1, 1)
 
 
@@ -340,17 +393,17 @@ def test_distance_to_the_uncompressed_kde_grows_with_the_threshold(d, covariance
     for seed in range(4):
         X = twins.clumps(d, 50, seed=seed)
         mixture = twins.learned_mixture(X, covariance_type, threshold=0.0)
-        kernel = kernel_of(mixture, covariance_type)
+        kernel = twins.kernel_frame(mixture, covariance_type)
         components = components_in(kernel.frame, *mixture[:3])
         factors = factorize(components)
         H = kernel.frame.identity_back()
-        single = compress(mixture, kernel, 1.0, None)
+        single = twins.compressed(mixture, kernel, 1.0)
         points, cell = twins.grid_over([kde_of(mixture, H), kde_of(single, H)], step_for(H))
         before = np.exp(0.5 * twins.mixture_log_pdf(points, *kde_of(mixture, H)))
         distances.append([])
         for threshold in thresholds:
-            labels = cluster(components, threshold, kernel.first_cut, None)
-            new = merge(mixture, labels, kernel)
+            labels = twins.clustered(components, threshold, kernel.first_cut)
+            new = twins.merged(mixture, labels, kernel)
             after = np.exp(0.5 * twins.mixture_log_pdf(points, *kde_of(new, H)))
             distance = np.sqrt(0.5 * cell * np.sum((before - after) ** 2))
             distances[-1].append(distance)
@@ -373,9 +426,9 @@ def test_distance_to_the_uncompressed_kde_grows_with_the_threshold(d, covariance
 def test_whole_distance_is_bounded_by_the_clusters_true_ones(d, covariance_type):
     # With true distances it is a theorem: it fails if merging does not do what clusters say.
     mixture = twins.learned_mixture(twins.clumps(d, 40), covariance_type, threshold=0.0)
-    kernel = kernel_of(mixture, covariance_type)
-    labels = cluster(components_in(kernel.frame, *mixture[:3]), 0.1, kernel.first_cut, None)
-    new = merge(mixture, labels, kernel)
+    kernel = twins.kernel_frame(mixture, covariance_type)
+    labels = twins.clustered(components_in(kernel.frame, *mixture[:3]), 0.1, kernel.first_cut)
+    new = twins.merged(mixture, labels, kernel)
     H = kernel.frame.identity_back()
     step = step_for(H)
     distance = twins.true_hellinger(kde_of(mixture, H), kde_of(new, H), step)

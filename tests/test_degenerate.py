@@ -336,7 +336,7 @@ def remembered(weights, f):
 def check_density(density, X, weights, f, covariance_type):
     assert density.n_samples_seen_ == weights.sum()
     n_distinct = len(np.unique(X, axis=0))
-    assert density.n_components_ <= min(n_distinct, density._limit)
+    assert density.n_components_ <= min(n_distinct, density._state.limit)
     d = X.shape[1]
     expected = twins.moments(remembered(weights, f), X, np.zeros((len(X), d, d)))
     twins.assert_same_moments(twins.mixture_moments(density._mixture), expected, covariance_type)

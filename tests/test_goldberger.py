@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 import twins
-from skokde._engine.bandwidth import kernel_coordinates
 from skokde._engine.covariance import STRUCTURES
 from skokde._engine.goldberger import principal_axis_split, two_means
 from skokde._engine.kde import components_in
@@ -18,7 +17,7 @@ def learned(d, covariance_type, **kwargs):
     mixture = twins.learned_mixture(
         twins.clumps(d, 150, **kwargs), covariance_type, threshold=0.05, bandwidth="okde"
     )
-    kernel = kernel_coordinates(mixture, STRUCTURES[covariance_type], "plugin")
+    kernel = twins.kernel_frame(mixture, covariance_type)
     return mixture, kernel, components_in(kernel.frame, *mixture[:3])
 
 
@@ -36,7 +35,7 @@ def test_finds_two_clumps(d, covariance_type):
     X = rng.normal(size=(28, d))
     X[::3] += 15.0
     mixture = twins.learned_mixture(X, covariance_type)
-    kernel = kernel_coordinates(mixture, STRUCTURES[covariance_type], "plugin")
+    kernel = twins.kernel_frame(mixture, covariance_type)
     components = components_in(kernel.frame, *mixture[:3])
     # Of the whole, only the kernel's axis tells them: in whitened space all axes are alike.
     sides = two_means(components, np.arange(28), kernel.first_cut)
@@ -108,7 +107,7 @@ def test_first_cut_is_across_the_given_axis():
     # Four corners: either cut is a fixed point, so that the first one decides.
     X = np.array([[0.0, 0.0], [0.0, 9.0], [9.0, 0.0], [9.0, 9.0]])
     mixture = twins.learned_mixture(X, "full")
-    kernel = kernel_coordinates(mixture, STRUCTURES["full"], np.eye(2))
+    kernel = twins.kernel_frame(mixture, "full", np.eye(2))
     components = components_in(kernel.frame, *mixture[:3])
     across_x = two_means(components, np.arange(4), np.array([1.0, 0.0]))
     across_y = two_means(components, np.arange(4), np.array([0.0, 1.0]))
@@ -123,7 +122,7 @@ def test_units_of_features_do_not_matter(covariance_type, factor):
     clusters = []
     for scale in (np.ones(3), np.array([1.0, factor, 1.0])):
         mixture = twins.learned_mixture(X * scale, covariance_type)
-        kernel = kernel_coordinates(mixture, STRUCTURES[covariance_type], "plugin")
+        kernel = twins.kernel_frame(mixture, covariance_type)
         components = components_in(kernel.frame, *mixture[:3])
         clusters.append(as_sets(two_means(components, np.arange(28), kernel.first_cut)))
     assert clusters[0] == clusters[1]
@@ -138,7 +137,7 @@ def gaussians(d, covariance_type, n=6):
     structure = STRUCTURES[covariance_type]
     covs = covs.reshape(-1, *structure.shape(d))
     mixture = twins.learned_mixture(twins.clumps(d, 20, seed=7), covariance_type)
-    return means, covs, kernel_coordinates(mixture, structure, "plugin").frame
+    return means, covs, twins.kernel_frame(mixture, covariance_type).frame
 
 
 @both_structures
@@ -196,7 +195,7 @@ def test_constant_features_stay_constant(covariance_type):
     )
     mixture = twins.learned_mixture(X, covariance_type, threshold=0.2)
     assert mixture.n_compounds
-    frame = kernel_coordinates(mixture, STRUCTURES[covariance_type], "plugin").frame
+    frame = twins.kernel_frame(mixture, covariance_type).frame
     m = mixture.n_compounds
     _, new_means, new_covs = principal_axis_split(mixture.means[:m], mixture.covariances, frame)
     assert np.all(new_means[..., [1, 3]] == X[0, [1, 3]])

@@ -6,7 +6,6 @@ from skokde._engine._hellinger import local_error
 
 import twins
 from skokde._engine import _hellinger
-from skokde._engine.bandwidth import kernel_coordinates
 from skokde._engine.covariance import STRUCTURES
 from skokde._engine.hellinger import detail_errors
 from skokde._engine.kde import components_in, factorize
@@ -162,10 +161,9 @@ def test_grows_with_the_distance():
 @pytest.mark.parametrize("covariance_type", ["full", "diag"])
 @pytest.mark.parametrize("d", [1, 2, 4])
 def test_local_error_is_the_weighted_distance_to_the_gaussian(d, covariance_type):
-    structure = STRUCTURES[covariance_type]
     mixture = twins.learned_mixture(twins.clumps(d, 150), covariance_type, threshold=0.05)
     assert 0 < mixture.n_compounds < mixture.n_components
-    frame = kernel_coordinates(mixture, structure, "plugin").frame
+    frame = twins.kernel_frame(mixture, covariance_type).frame
     components = components_in(frame, *mixture[:3])
     full = twins.full_covariances(mixture.all_covariances())
     rng = np.random.default_rng(1)
@@ -193,7 +191,7 @@ def test_local_error_is_the_weighted_distance_to_the_gaussian(d, covariance_type
 @pytest.mark.parametrize("d", [1, 3])
 def test_detail_errors_are_weighted_distances_to_the_detailed_models(d, covariance_type):
     mixture = twins.learned_mixture(twins.clumps(d, 150), covariance_type, threshold=0.05)
-    frame = kernel_coordinates(mixture, STRUCTURES[covariance_type], "plugin").frame
+    frame = twins.kernel_frame(mixture, covariance_type).frame
     got = detail_errors(mixture, frame)
     assert got.shape == (mixture.n_compounds,)
     for i in range(mixture.n_compounds):
@@ -249,7 +247,7 @@ def test_unchanged_by_units_and_order_of_features(d, covariance_type, change):
         holder = Mixture.empty(d, structure)._replace(
             counts=mixtures[0][0], means=mixtures[0][1], covariances=mixtures[0][2]
         )
-        return hellinger(kernel_coordinates(holder, structure, H).frame, *mixtures)
+        return hellinger(twins.kernel_frame(holder, covariance_type, H).frame, *mixtures)
 
     matrix, shift = affine_maps(d)[change]
 

@@ -14,7 +14,6 @@ from evaluation.precision import (
     COVARIANCES,
     DIMENSIONS,
     MP,
-    NONE,
     decompose,
     exact,
     frame_reference,
@@ -130,7 +129,7 @@ def test_thin_covariances(d, scale, rest):
     one = np.ones(1)
     decomposed = decompose(mean, cov.reshape(1, -1), one, one)
     assert len(decomposed[0]) == d // 2
-    scores = log_densities(points, np.zeros(1), mean, *decomposed, one, one, NONE)[:, 0]
+    scores = log_densities(points, np.zeros(1), mean, *decomposed, one, one)[:, 0]
     truth = reference(points, one, mean, [exact(cov) + exact(np.eye(d))])
     # The pivots leave variances of some times the rest, next to the bandwidth's, which is one.
     assert truth.roundings(scores).max() <= bound(d, "full", 2.0 * scale) + 2.0 * rest / EPS
@@ -174,8 +173,8 @@ def test_models(covariance_type, d, condition, bandwidth, compressed):
     # condition number; covariances, where there are any, by the condition number.
     assert evaluated <= PLAIN[d] + (k if compressed else np.sqrt(k))
     truth = reference(case.points, *case.mixture)
-    # Rounded are H and S, on their way to the frame and back: products of d terms.
-    assert truth.roundings(scores).max() <= PLAIN[d] + d * k
+    # Rounded is H, on its way from the frame, and S on its way there.
+    assert truth.roundings(scores).max() <= PLAIN[d] + k
     theirs = truth.roundings(scikit_learn(case.mixture, case.points)).max()
     assert evaluated <= 30.0 * theirs + PLAIN[d]
 

@@ -11,34 +11,41 @@ from scipy.stats import multivariate_normal
 
 import twins
 from skokde import OnlineKDEDensity
-from skokde._engine import predictive
-from skokde._engine.bandwidth import COMPRESSION_SCALE, kernel_coordinates, normal_reference
-from skokde._engine.covariance import STRUCTURES
-from skokde._engine.learn import INITIAL_LIMIT, State
-from skokde._engine.mixture import total_moments
-from skokde._engine.experts import (
-    EM_STEPS,
+from skokde._engine.bandwidth import (
+    COMPRESSION_SCALE,
     GAUSSIAN_SCALES,
     KERNEL_SCALES,
+    normal_reference,
+    shrinkage,
+)
+from skokde._engine.covariance import STRUCTURES
+from skokde._engine.experts import (
+    EM_STEPS,
     LONGEST_MEMORY,
     MEMORY,
     N_FOLDS,
     PACE,
-    PRIOR_EVIDENCE,
-    PredictiveKDE,
-    foretell,
-    no_evidence,
-    predictive_kde,
-    settled,
-    shrinkage,
-    weigh,
+    PRIOR_COUNT,
+    Experts,
+    build_kde,
+    em_update,
+    empty_state,
+    no_groups,
+    predict_latest,
+    prior_counts,
+    reference_part,
 )
+from skokde._engine.learn import learn
+from skokde._engine.mixture import total_moments
+from skokde._engine.outliers import inliers
 from skokde._engine.shrinkage import shrink_covariance
+from skokde._engine.state import INITIAL_LIMIT, State
 
 both_structures = pytest.mark.parametrize("covariance_type", ["full", "diag"])
 
-N_WIDTHS = len(KERNEL_SCALES) + len(GAUSSIAN_SCALES)
-SOME_EVIDENCE = np.linspace(0.5, 3.0, N_WIDTHS)
+N_EXPERTS = len(KERNEL_SCALES) + len(GAUSSIAN_SCALES)
+SOME_COUNTS = np.linspace(0.5, 3.0, N_EXPERTS)
+PRIOR = np.full(N_EXPERTS, PRIOR_COUNT / N_EXPERTS)
 
 
 def compressed(d, covariance_type, n=150, **parameters):
@@ -49,6 +56,32 @@ def compressed(d, covariance_type, n=150, **parameters):
 
 def density_of(covariance_type, X, **parameters):
     return OnlineKDEDensity(covariance_type=covariance_type, **parameters).fit(X)
+
+
+def kde_of(density):
+    """What is scored."""
+    return density._kde(density._settings())
+
+
+def reference_of(density):
+    """The part that the kernels take their shape from."""
+    return reference_part(density._state, density._settings())
+
+
+def state_and_settings(mixture, n_compressed, counts, covariance_type, target=None):
+    settings = twins.settings_of(
+        covariance_type, mixture.n_features, bandwidth="predictive", target=target
+    )
+    groups = no_groups(n_compressed, settings)
+    return State(mixture, INITIAL_LIMIT, n_compressed, groups, counts), settings
+
+
+def experts_of(mixture, covariance_type, target=None):
+    """Those of all components, as if they had come out of a compression."""
+    state, settings = state_and_settings(
+        mixture, mixture.n_components, PRIOR, covariance_type, target
+    )
+    return Experts.of(mixture, state.groups, settings)
 
 
 # ---------------------------------------------------------------------------------------- widths
@@ -93,15 +126,14 @@ def random_prior(d, covariance_type):
 def test_log_density_is_that_of_the_explicit_mixture(d, covariance_type, n, with_a_prior):
     mixture = compressed(d, covariance_type, n)
     assert (mixture.n_compounds > 0) == (n == 150)
-    structure = STRUCTURES[covariance_type]
     prior = random_prior(d, covariance_type) if with_a_prior else None
-    kde = PredictiveKDE.of(mixture, SOME_EVIDENCE, structure, prior)
+    kde = experts_of(mixture, covariance_type, prior).mixed(SOME_COUNTS)
     points = twins.clumps(d, 40, seed=1)
     full_prior = None if prior is None else twins.full_covariances(prior[None])[0]
     by_hand = widths_by_hand(mixture, covariance_type, full_prior)
     logs = np.column_stack([twins.mixture_log_pdf(points, *parts) for parts in by_hand])
     np.testing.assert_allclose(kde.log_densities(points), logs, rtol=1e-9, atol=1e-9)
-    shares = SOME_EVIDENCE / SOME_EVIDENCE.sum()
+    shares = SOME_COUNTS / SOME_COUNTS.sum()
     np.testing.assert_allclose(kde.weights, shares, rtol=1e-14)
     np.testing.assert_allclose(
         kde.log_density(points), np.log(np.exp(logs) @ shares), rtol=1e-9, atol=1e-9
@@ -109,21 +141,64 @@ def test_log_density_is_that_of_the_explicit_mixture(d, covariance_type, n, with
     # What is shown is the same mixture.
     expected = [np.concatenate(arrays) for arrays in zip(*by_hand, strict=True)]
     expected[0] = np.concatenate([w * parts[0] for w, parts in zip(shares, by_hand, strict=True)])
-    weights, means, covariances = kde.components()
+    weights, means, covariances = kde.gaussians()
     np.testing.assert_allclose(weights, expected[0], rtol=1e-12)
-    np.testing.assert_allclose(means, expected[1], rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(means, expected[1], rtol=1e-12, atol=1e-12)
     covariances = twins.full_covariances(covariances)
-    np.testing.assert_allclose(covariances, expected[2], rtol=1e-8, atol=1e-9)
+    np.testing.assert_allclose(covariances, expected[2], rtol=1e-12, atol=1e-12)
 
 
-def settled_density(covariance_type, X, n, **parameters):
+@pytest.mark.parametrize("n", [28, 150], ids=["uncompressed", "compressed"])
+@both_structures
+@pytest.mark.parametrize("d", [1, 3])
+def test_outliers_stay_where_they_are(d, covariance_type, n):
+    """The narrowest kernels of components far out are not shrunk, the others as much less."""
+    X = twins.clumps(d, n)
+    X[5::15] += 1e3 * X.std(axis=0)
+    mixture = twins.learned_mixture(X, covariance_type, bandwidth="predictive", threshold=0.05)
+    far = ~inliers(mixture)
+    assert 0 < far.sum() < len(far)
+    near_mixture = mixture.part(~far)
+    count, mean, covariance = twins.mixture_moments(near_mixture)
+    expected = []
+    full = twins.full_covariances(mixture.all_covariances())
+    reference = (4.0 / ((d + 2) * count)) ** (1.0 / (d + 4))
+    shrinks = [1.0 / np.hypot(1.0, scale * reference) for scale in KERNEL_SCALES]
+    for scale, a in zip(KERNEL_SCALES, shrinks, strict=True):
+        of_means = np.where(far, a / shrinks[0], a)[:, None]
+        kernel = (scale * reference) ** 2 * covariance
+        if covariance_type == "diag":
+            kernel = np.diag(np.diag(kernel))
+        expected.append((mean + of_means * (mixture.means - mean), a**2 * (full + kernel)))
+    np.testing.assert_allclose(expected[0][0][far], mixture.means[far], rtol=1e-14)
+    experts, weights = experts_of(mixture, covariance_type), mixture.counts / mixture.counts.sum()
+    points = np.concatenate([X[:30], mixture.means[far]])
+    logs = experts.log_densities(points)[:, : len(KERNEL_SCALES)]
+    by_hand = [twins.mixture_log_pdf(points, weights, *parts) for parts in expected]
+    np.testing.assert_allclose(logs, np.transpose(by_hand), rtol=1e-8, atol=1e-8)
+    shown = experts.mixed(SOME_COUNTS).gaussians()
+    for i, (means, covariances) in enumerate(expected):
+        part = slice(i * len(far), (i + 1) * len(far))
+        np.testing.assert_allclose(shown[1][part], means, rtol=1e-12, atol=1e-9)
+        np.testing.assert_allclose(
+            twins.full_covariances(shown[2][part]), covariances, rtol=1e-9, atol=1e-12
+        )
+    # Those that come later do so, too.
+    later = mean[None] - 1e4 * np.sqrt(np.diag(covariance))
+    family = experts.with_later(np.ones(1), later).estimates[0]
+    for column, parts in zip(family.log_densities(later).T, family.gaussians(), strict=True):
+        np.testing.assert_allclose(column, twins.mixture_log_pdf(later, *parts), rtol=1e-8)
+    np.testing.assert_allclose(family.gaussians()[0][1][-1:], later, rtol=1e-14)
+
+
+def density_with_all_in_its_kernels(covariance_type, X, n, **parameters):
     """Of the first n rows, or of some more, until its kernels take all of them into account."""
     density = density_of(covariance_type, X[:n], **parameters)
     for row in X[n:]:
-        if settled(density._mixture, density._n_foretold).n_components == density.n_components_:
+        if reference_of(density).n_components == density.n_components_:
             return density
         density.partial_fit(row[None])
-    raise AssertionError("it never settles")
+    raise AssertionError("some came later at all times")
 
 
 @pytest.mark.parametrize("n", [20, 150], ids=["uncompressed", "compressed"])
@@ -131,7 +206,7 @@ def settled_density(covariance_type, X, n, **parameters):
 @pytest.mark.parametrize("d", [1, 3])
 def test_each_width_keeps_mean_and_covariance(d, covariance_type, n):
     X = twins.clumps(d, n + 20)
-    density = settled_density(covariance_type, X, n, compression_threshold=0.05)
+    density = density_with_all_in_its_kernels(covariance_type, X, n, compression_threshold=0.05)
     mixture = density._mixture
     assert (mixture.n_compounds > 0) == (n == 150)
     _, mean, covariance = twins.mixture_moments(mixture)
@@ -158,14 +233,14 @@ def test_kernels_follow_the_samples_at_a_pace(covariance_type):
     for row in X[200:]:
         density.partial_fit(row[None])
         density.score_samples(row[None])
-        mixture, n_compressed = density._mixture, density._n_foretold
-        part = settled(mixture, n_compressed)
+        mixture, n_compressed = density._mixture, density._state.n_compressed
+        part = reference_of(density)
         later = mixture.n_components - part.n_components
         assert 0 <= later < max(1, PACE * part.counts.sum())
         assert part.n_components >= n_compressed
         assert part.covariances is mixture.covariances
         kept, fresh = kept + (later > 0), fresh + (later == 0)
-        frames.add(density._kde("predictive").kde.frame.center.tobytes())
+        frames.add(kde_of(density).families[0].kernels.frame.center.tobytes())
     assert kept > 5 * fresh > 0
     # Without the samples that came later each kernel is the same, but for the weight of all.
     assert len(frames) < 0.3 * 200
@@ -177,15 +252,15 @@ def test_samples_that_came_later_are_scored_in_the_same_kernels(covariance_type)
     density = density_of(covariance_type, X[:390], compression_threshold=0.05)
     for row in X[390:]:
         density.partial_fit(row[None])
-        part = settled(density._mixture, density._n_foretold)
+        part = reference_of(density)
         if part.n_components + 3 <= density.n_components_:
             break
     else:
-        raise AssertionError("all are settled at all times")
+        raise AssertionError("none came later at any time")
     mixture, points = density._mixture, X[:20]
     by_hand = widths_by_hand(mixture, covariance_type, leading=part)
     logs = np.column_stack([twins.mixture_log_pdf(points, *parts) for parts in by_hand])
-    shares = density._evidence / density._evidence.sum()
+    shares = density._state.expert_counts / density._state.expert_counts.sum()
     expected = np.log(np.exp(logs) @ shares)
     np.testing.assert_allclose(density.score_samples(points), expected, rtol=1e-9)
 
@@ -205,6 +280,23 @@ def test_scores_do_not_depend_on_what_was_scored_before(covariance_type, forgett
         np.testing.assert_array_equal(density.score_samples(X[:9]), fresh.score_samples(X[:9]))
 
 
+@both_structures
+def test_scores_are_those_under_the_target_that_is_given(covariance_type):
+    # Nor on the targets that scores were asked for before.
+    density = density_of(covariance_type, twins.clumps(2, 150))
+    density.partial_fit(twins.clumps(2, 3, seed=1))
+    points = twins.clumps(2, 20, seed=2)
+    targets = [random_prior(2, covariance_type), 100.0 * random_prior(2, covariance_type), None]
+    different = set()
+    for target in (*targets, *targets):
+        settings = density._settings()._replace(shrinkage_target=target)
+        got = density._kde(settings).log_density(points)
+        expected = build_kde(density._state, settings).log_density(points)
+        np.testing.assert_array_equal(got, expected)
+        different.add(got.tobytes())
+    assert len(different) == 3
+
+
 def test_shrinkage_leads_from_the_samples_to_one_gaussian():
     np.testing.assert_allclose(shrinkage(np.array([0.0, 1.0, 1e9])), [1.0, 0.5**0.5, 1e-9])
 
@@ -222,9 +314,8 @@ def test_bandwidth_is_the_average_of_the_kernels(covariance_type):
 
 @both_structures
 def test_compression_goes_by_a_narrower_kernel_than_the_normal_reference(covariance_type):
-    structure = STRUCTURES[covariance_type]
     mixture = compressed(2, covariance_type)
-    kernel = kernel_coordinates(mixture, structure, "predictive")
+    kernel = twins.kernel_frame(mixture, covariance_type, "predictive")
     reference = normal_reference(2, mixture.counts.sum())
     assert kernel.scale == COMPRESSION_SCALE * reference < reference
     given_ = twins.learned_mixture(
@@ -234,14 +325,129 @@ def test_compression_goes_by_a_narrower_kernel_than_the_normal_reference(covaria
         np.testing.assert_array_equal(ours, theirs)
 
 
-# -------------------------------------------------------------------------------------- evidence
+# --------------------------------------------------------------- coarser levels and other shapes
 
 
-def naive_weigh(evidence, log_densities, counts):
+def levels_and_shapes(covariance_type, d, bandwidth="predictive", target=None):
+    """Settings with two coarser levels, and kernels of all shapes that there are."""
+    settings = twins.settings_of(covariance_type, d, bandwidth=bandwidth, target=target)
+    shapes = [STRUCTURES[name] for name in ("full", "diag")][covariance_type == "diag" :]
+    return settings._replace(thresholds=np.array([0.015, 0.05, 0.2]), shapes=tuple(shapes))
+
+
+def merged_by_hand(mixture, labels):
+    """Weights, means and full covariances with the groups of the leading components merged."""
+    full = twins.full_covariances(mixture.all_covariances())
+    n = len(labels)
+    parts = [
+        twins.moments(mixture.counts[group], mixture.means[group], full[group])
+        for group in twins.clusters_of(labels)
+    ]
+    parts += zip(mixture.counts[n:], mixture.means[n:], full[n:], strict=True)
+    counts, means, covariances = (np.array(arrays) for arrays in zip(*parts, strict=True))
+    return counts / counts.sum(), means, covariances
+
+
+@pytest.mark.parametrize("with_a_target", [False, True], ids=["", "target"])
+@pytest.mark.parametrize("bandwidth", ["predictive", "silverman"])
+@both_structures
+@pytest.mark.parametrize("d", [2, 4])
+def test_experts_of_coarser_levels_and_other_shapes(d, covariance_type, bandwidth, with_a_target):
+    target = random_prior(d, covariance_type) if with_a_target else None
+    settings = levels_and_shapes(covariance_type, d, bandwidth, target)
+    X = twins.clumps(d, 170, seed=3)
+    X[::10] *= 2.0  # some of which stay alone
+    state = learn(empty_state(d, settings), X, np.ones(len(X)), settings)
+    mixture, n = state.mixture, state.n_compressed
+    n_groups = [labels.max() + 1 for labels in state.groups]
+    assert mixture.n_components > n > n_groups[0] > n_groups[1] > 0
+    assert mixture.n_compounds < n
+    experts = Experts.of(mixture, state.groups, settings)
+    points = twins.clumps(d, 40, seed=1)
+    count, mean, covariance = twins.mixture_moments(mixture)
+    if with_a_target:
+        full_target = twins.full_covariances(target[None])[0]
+        covariance = (count * covariance + d * full_target) / (count + d)
+    reference = normal_reference(d, count)
+    scales = KERNEL_SCALES if bandwidth == "predictive" else (1.0,)
+    by_hand, gaussians = [], []
+    for shape in settings.shapes:
+        only = np.eye(d) if shape.name == "diag" else np.ones((d, d))
+        for labels in (np.arange(n), *state.groups):
+            weights, means, covariances = merged_by_hand(mixture, labels)
+            for b in reference * np.array(scales):
+                a = 1.0 / np.hypot(1.0, b) if bandwidth == "predictive" else 1.0
+                shrunk = mean + a * (means - mean)
+                widened = a**2 * only * (covariances + b**2 * covariance)
+                by_hand.append(twins.mixture_log_pdf(points, weights, shrunk, widened))
+        for scale in GAUSSIAN_SCALES if bandwidth == "predictive" else ():
+            gaussians.append(twins.log_pdf(points, mean, scale**2 * only * covariance))
+    logs = np.transpose(by_hand + gaussians)
+    assert logs.shape[1] == settings.n_experts
+    np.testing.assert_allclose(experts.log_densities(points), logs, rtol=1e-9, atol=1e-9)
+    # What is scored is their mixture, without those of next to no weight.
+    counts = np.linspace(1.0, 2.0, settings.n_experts)
+    counts[::5] = 1e-5
+    kde = experts.mixed(counts)
+    expected = np.log(np.exp(logs) @ counts / counts.sum())
+    np.testing.assert_allclose(kde.log_density(points), expected, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(
+        kde.log_density(points), twins.mixture_log_pdf(points, *kde.gaussians()), rtol=1e-9
+    )
+    dropped = np.where(counts > 1e-3, counts, 0.0)[: len(by_hand)]
+    counts = np.append(dropped, counts[len(by_hand) :])
+    expected = np.log(np.exp(logs) @ counts / counts.sum())
+    np.testing.assert_allclose(kde.log_density(points), expected, rtol=1e-9, atol=1e-9)
+
+
+@both_structures
+def test_levels_and_shapes_for_any_block_size(covariance_type):
+    X = twins.clumps(2, 200)
+    settings = levels_and_shapes(covariance_type, 2)
+    states = []
+    for size in (200, 7, 1):
+        state = empty_state(2, settings)
+        for start in range(0, 200, size):
+            block = X[start : start + size]
+            state = learn(state, block, np.ones(len(block)), settings)
+        states.append(state)
+    for state in states[1:]:
+        np.testing.assert_array_equal(state.groups, states[0].groups)
+        np.testing.assert_array_equal(state.expert_counts, states[0].expert_counts)
+        for ours, theirs in zip(state.mixture, states[0].mixture, strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+    # A model that had one level and one shape goes on with them, and the other way round.
+    plain = twins.settings_of(covariance_type, 2, bandwidth="predictive")
+    for first, second in ((plain, settings), (settings, plain)):
+        state = learn(empty_state(2, first), X[:140], np.ones(140), first)
+        assert np.isfinite(build_kde(state, second).log_density(X)).all()
+        state = learn(state, X[140:], np.ones(60), second)
+        assert len(state.groups) == second.n_levels
+        assert len(state.expert_counts) == second.n_experts
+
+
+@both_structures
+def test_an_estimate_is_scored_however_little_its_weight(covariance_type):
+    # Else there were no kernel, and no bandwidth to show.
+    mixture = compressed(2, covariance_type)
+    counts = np.where(np.arange(N_EXPERTS) < len(KERNEL_SCALES), 0.0, 1.0)
+    counts[2] = 1e-6
+    kde = experts_of(mixture, covariance_type).mixed(counts)
+    assert kde.n_estimates == 1
+    bandwidth = twins.full_covariances(kde.bandwidth()[None])[0]
+    expected = widths_by_hand(mixture, covariance_type)[2][2][-1]
+    assert not mixture.all_covariances()[-1].any()
+    np.testing.assert_allclose(bandwidth, expected, rtol=1e-9, atol=1e-12)
+
+
+# ----------------------------------------------------------------------- counts of the experts
+
+
+def naive_em_update(expert_counts, log_densities, counts):
     """Expectation maximisation, sample by sample."""
-    new = list(evidence)
+    new = list(expert_counts)
     for _ in range(EM_STEPS):
-        total = list(evidence)
+        total = list(expert_counts)
         for logs, count in zip(log_densities, counts, strict=True):
             densities = np.exp(logs - max(logs))
             shares = np.array(new) * densities
@@ -253,48 +459,48 @@ def naive_weigh(evidence, log_densities, counts):
 
 
 @given(n=st.integers(0, 20), seed=st.integers(0, 1000), spread=st.sampled_from([0.1, 5.0, 300.0]))
-def test_weigh_is_expectation_maximisation(n, seed, spread):
+def test_em_update_is_expectation_maximisation(n, seed, spread):
     rng = np.random.default_rng(seed)
-    log_densities = spread * rng.normal(size=(n, N_WIDTHS)) - 400.0
+    log_densities = spread * rng.normal(size=(n, N_EXPERTS)) - 400.0
     counts = rng.uniform(0.1, 3.0, size=n)
-    evidence = rng.uniform(0.01, 5.0, size=N_WIDTHS)
-    got = em_update(evidence, log_densities, counts)
-    expected = naive_weigh(evidence, log_densities, counts)
+    before = rng.uniform(0.01, 5.0, size=N_EXPERTS)
+    got = em_update(before, log_densities, counts)
+    expected = naive_em_update(before, log_densities, counts)
     np.testing.assert_allclose(got, expected, rtol=1e-9)
-    # Each sample adds its count, and takes nothing from any width.
-    np.testing.assert_allclose(got.sum() - evidence.sum(), counts.sum(), rtol=1e-10, atol=1e-10)
-    assert np.all(got >= evidence)
+    # Each sample adds its count, and takes nothing from any expert.
+    np.testing.assert_allclose(got.sum() - before.sum(), counts.sum(), rtol=1e-10, atol=1e-10)
+    assert np.all(got >= before)
 
 
-def test_weigh_finds_the_better_width():
+def test_em_update_finds_the_better_expert():
     rng = np.random.default_rng(0)
-    log_densities = rng.normal(size=(200, N_WIDTHS))
+    log_densities = rng.normal(size=(200, N_EXPERTS))
     log_densities[:, 3] += 3.0
-    new = em_update(no_evidence(), log_densities, np.ones(200))
+    new = em_update(PRIOR, log_densities, np.ones(200))
     assert new[3] > 0.9 * new.sum()
 
 
-def test_rows_that_no_width_can_tell_count_for_nothing():
-    logs = np.random.default_rng(0).normal(size=(6, N_WIDTHS))
+def test_rows_that_no_expert_can_tell_count_for_nothing():
+    logs = np.random.default_rng(0).normal(size=(6, N_EXPERTS))
     with_some = np.insert(logs, 3, -np.inf, axis=0)
     with_some = np.insert(with_some, 0, -np.inf, axis=0)
-    expected = em_update(SOME_EVIDENCE, logs, np.ones(6))
-    np.testing.assert_array_equal(em_update(SOME_EVIDENCE, with_some, np.ones(8)), expected)
+    expected = em_update(SOME_COUNTS, logs, np.ones(6))
+    np.testing.assert_array_equal(em_update(SOME_COUNTS, with_some, np.ones(8)), expected)
     # One that only some can tell counts for those.
-    logs = np.full((1, N_WIDTHS), -np.inf)
+    logs = np.full((1, N_EXPERTS), -np.inf)
     logs[0, 2] = -1e6
     np.testing.assert_allclose(
-        em_update(SOME_EVIDENCE, logs, np.array([2.0])), SOME_EVIDENCE + 2.0 * (np.arange(7) == 2)
+        em_update(SOME_COUNTS, logs, np.array([2.0])), SOME_COUNTS + 2.0 * (np.arange(7) == 2)
     )
 
 
-def by_hand_foretold(mixture, turns, covariance_type, prior=None):
+def by_hand_predicted(mixture, splits, covariance_type, prior=None):
     """Log-densities of Diracs under all widths of the model without others, and their counts.
 
-    In each turn some are predicted by some others, under the kernels of the latter's leading ones.
+    In each split some are predicted by some others, under the kernels of the latter's leading ones.
     """
     logs, counts = [], []
-    for predicted, *known in turns:
+    for predicted, *known in splits:
         rest, leading = (
             mixture._replace(counts=mixture.counts[chosen], means=mixture.means[chosen])
             for chosen in known
@@ -306,23 +512,23 @@ def by_hand_foretold(mixture, turns, covariance_type, prior=None):
     return np.concatenate(logs), np.concatenate(counts)
 
 
-def forgotten(evidence, n_samples):
-    """What is kept of evidence, besides the prior."""
+def forgotten(expert_counts, n_samples):
+    """What is kept of the counts, besides the prior."""
     most = min(MEMORY * n_samples, LONGEST_MEMORY)
-    learned = evidence - no_evidence()
+    learned = expert_counts - PRIOR
     if learned.sum() > most:
         learned = learned * most / learned.sum()
-    return no_evidence() + learned
+    return PRIOR + learned
 
 
 @pytest.mark.parametrize("with_a_prior", [False, True], ids=["", "prior"])
 @both_structures
 @pytest.mark.parametrize("d", [1, 3])
-def test_half_of_the_new_samples_are_foretold_without_any_the_others_with_their_help(
+def test_half_of_the_new_samples_are_predicted_without_any_the_others_with_their_help(
     d, covariance_type, with_a_prior
 ):
     density = density_of(covariance_type, twins.clumps(d, 100))
-    mixture, n = density._mixture, density._n_foretold
+    mixture, n = density._mixture, density._state.n_compressed
     assert 0 < n < mixture.n_components
     counts = mixture.counts.copy()
     counts[n:] *= np.linspace(0.5, 2.0, len(counts) - n)  # as of weighted rows
@@ -331,121 +537,137 @@ def test_half_of_the_new_samples_are_foretold_without_any_the_others_with_their_
     full_prior = None if prior is None else twins.full_covariances(prior[None])[0]
     old, new = np.arange(n), np.arange(n, mixture.n_components)
     even, odd = new[new % 2 == 0], new[new % 2 == 1]
-    turns = [(even, old, old), (odd, np.append(old, even), old)]
-    logs, counts = by_hand_foretold(mixture, turns, covariance_type, full_prior)
-    expected = forgotten(naive_weigh(SOME_EVIDENCE, logs, counts), mixture.counts.sum())
-    got = foretell(mixture, n, SOME_EVIDENCE, STRUCTURES[covariance_type], prior)
+    splits = [(even, old, old), (odd, np.append(old, even), old)]
+    logs, counts = by_hand_predicted(mixture, splits, covariance_type, full_prior)
+    expected = forgotten(naive_em_update(SOME_COUNTS, logs, counts), mixture.counts.sum())
+    got = predict_latest(*state_and_settings(mixture, n, SOME_COUNTS, covariance_type, prior))
     np.testing.assert_allclose(got, expected, rtol=1e-7)
-    # And this is what is scored: the evidence as it was, until the next compression.
-    kde = density._kde("predictive")
-    np.testing.assert_array_equal(kde.evidence, density._evidence)
+    # And this is what is scored: the counts as they were, until the next compression.
+    counts = density._state.expert_counts
+    np.testing.assert_array_equal(kde_of(density).weights, counts / counts.sum())
 
 
 @both_structures
 @pytest.mark.parametrize("n", [2, 5, 7, 29])
-def test_before_any_compression_each_part_is_foretold_by_the_others(n, covariance_type):
+def test_before_any_compression_each_part_is_predicted_by_the_others(n, covariance_type):
     X = twins.clumps(2, n)
     mixture = density_of(covariance_type, X)._mixture
     folds = [np.arange(fold, n, N_FOLDS) for fold in range(min(n, N_FOLDS))]
     rests = [np.setdiff1d(np.arange(n), fold) for fold in folds]
     # Nothing can be told from one sample.
-    turns = [(fold, rest, rest) for fold, rest in zip(folds, rests, strict=True) if len(rest) > 1]
-    structure = STRUCTURES[covariance_type]
-    got = foretell(mixture, 0, no_evidence(), structure, None)
+    splits = [(fold, rest, rest) for fold, rest in zip(folds, rests, strict=True) if len(rest) > 1]
+    state, settings = state_and_settings(mixture, 0, PRIOR, covariance_type)
+    got = predict_latest(state, settings)
     if n == 2:
-        np.testing.assert_array_equal(got, no_evidence())
+        np.testing.assert_array_equal(got, PRIOR)
     else:
-        logs, counts = by_hand_foretold(mixture, turns, covariance_type)
-        expected = forgotten(naive_weigh(no_evidence(), logs, counts), n)
+        logs, counts = by_hand_predicted(mixture, splits, covariance_type)
+        expected = forgotten(naive_em_update(PRIOR, logs, counts), n)
         np.testing.assert_allclose(got, expected, rtol=1e-7)
-    # What is scored has that evidence at once.
-    kde = predictive_kde(mixture, 0, no_evidence(), structure, None)
-    np.testing.assert_array_equal(kde.evidence, got)
+    # What is scored has these counts at once.
+    kde = build_kde(state, settings)
+    np.testing.assert_array_equal(kde.weights, got / got.sum())
     np.testing.assert_array_equal(
         kde.log_density(X),
         OnlineKDEDensity(covariance_type=covariance_type).fit(X).score_samples(X),
     )
 
 
-def evidence_by_row(X, covariance_type):
-    """What the estimator knows before each compression, and after it."""
-    density = OnlineKDEDensity(covariance_type=covariance_type)
+def compactions_by_row(X, covariance_type):
+    """The state before each compression, and the experts' counts after it."""
+    density = OnlineKDEDensity(covariance_type=covariance_type).partial_fit(X[:1])
     compactions = []
-    for row in X:
-        before = getattr(density, "_evidence", None), getattr(density, "_mixture", None)
-        n_compressed = getattr(density, "_n_foretold", 0)
+    for row in X[1:]:
+        before = density._state
         density.partial_fit(row[None])
-        if before[0] is not None and not np.array_equal(before[0], density._evidence):
-            compactions.append((*before, n_compressed, density._evidence))
-            # All that the compression has left is foretold, whether merged or not.
-            assert density.n_components_ == density._n_foretold + 1
+        after = density._state
+        if not np.array_equal(before.expert_counts, after.expert_counts):
+            compactions.append((before, after.expert_counts))
+            # All that the compression has left is predicted, whether merged or not.
+            assert density.n_components_ == after.n_compressed + 1
     return compactions
 
 
 @both_structures
-def test_evidence_is_taken_at_each_compression(covariance_type):
-    structure = STRUCTURES[covariance_type]
+def test_samples_are_predicted_at_each_compression(covariance_type):
     X = twins.clumps(2, 200)
     X[::9] *= 10.0  # some of which stay alone
-    compactions = evidence_by_row(X, covariance_type)
-    assert any(n_compressed > mixture.n_compounds for _, mixture, n_compressed, _ in compactions)
+    compactions = compactions_by_row(X, covariance_type)
+    assert any(state.n_compressed > state.mixture.n_compounds for state, _ in compactions)
     assert len(compactions) > 5
-    assert compactions[0][2] == 0
-    assert compactions[0][1].n_components == INITIAL_LIMIT
-    for (_, _, _, after), (before, *_) in pairwise(compactions):
-        np.testing.assert_array_equal(after, before)
-    for before, mixture, n_compressed, after in compactions:
-        expected = foretell(mixture, n_compressed, before, structure, None)
-        np.testing.assert_array_equal(after, expected)
+    assert compactions[0][0].n_compressed == 0
+    assert compactions[0][0].mixture.n_components == INITIAL_LIMIT
+    for (_, after), (state, _) in pairwise(compactions):
+        np.testing.assert_array_equal(after, state.expert_counts)
+    settings = twins.settings_of(covariance_type, 2, bandwidth="predictive")
+    for state, after in compactions:
+        np.testing.assert_array_equal(after, predict_latest(state, settings))
 
 
 @both_structures
-def test_evidence_is_worth_a_share_of_the_samples(covariance_type):
+def test_compressions_predict_under_the_shrinkage_target(covariance_type):
+    X = twins.clumps(2, 120)
+    target = 4.0 * random_prior(2, covariance_type)
+    settings = twins.settings_of(covariance_type, 2, bandwidth="predictive", target=target)
+    state, n_compressed = empty_state(2, settings), set()
+    for row in X:
+        before, state = state, learn(state, row[None], np.ones(1), settings)
+        if np.array_equal(before.expert_counts, state.expert_counts):
+            continue
+        n_compressed.add(before.n_compressed)
+        np.testing.assert_array_equal(state.expert_counts, predict_latest(before, settings))
+        without = predict_latest(before, settings._replace(shrinkage_target=None))
+        assert np.abs(state.expert_counts - without).max() > 1e-3
+    assert min(n_compressed) == 0 < max(n_compressed)
+
+
+@both_structures
+def test_counts_are_worth_a_share_of_the_samples(covariance_type):
     density = OnlineKDEDensity(covariance_type=covariance_type)
     for n in (50, 150, 300, 2000):
         density.partial_fit(twins.clumps(1, n, seed=n))
         samples = density.n_samples_seen_
-        worth = density._evidence.sum() - PRIOR_EVIDENCE
+        worth = density._state.expert_counts.sum() - PRIOR_COUNT
         assert worth <= min(MEMORY * samples, LONGEST_MEMORY) + 1e-9
         # As much as there may be; some samples came after the last compression.
         assert worth > 0.5 * min(MEMORY * samples, LONGEST_MEMORY)
-        assert np.all(density._evidence >= no_evidence() - 1e-12)
+        assert np.all(density._state.expert_counts >= PRIOR - 1e-12)
 
 
-def test_evidence_is_forgotten():
+def test_counts_are_forgotten():
     # Widths that are of no use for long come back when they are.
     rng = np.random.default_rng(0)
     spikes = 100.0 * rng.integers(0, 2, size=(3000, 1)) + rng.normal(size=(3000, 1))
     density = OnlineKDEDensity(forgetting_factor=0.99, compression_threshold=0.02).fit(spikes)
-    assert density._kde("predictive").weights[0] > 0.9
+    assert kde_of(density).weights[0] > 0.9
     density.partial_fit(rng.normal(size=(3000, 1)))
-    assert density._kde("predictive").weights[0] < 0.3
+    assert kde_of(density).weights[0] < 0.3
 
 
-def test_samples_are_foretold_from_a_single_compound_too():
+def test_samples_are_predicted_from_a_single_compound_too():
     X = np.random.default_rng(0).normal(size=(62, 1))
     density = OnlineKDEDensity(compression_threshold=1.0).fit(X[:31])
-    assert (density._n_foretold, density._mixture.n_compounds) == (1, 1)
-    before = density._evidence.sum()
+    assert (density._state.n_compressed, density._mixture.n_compounds) == (1, 1)
+    before = density._state.expert_counts.sum()
     density.partial_fit(X[31:])
-    assert density._evidence.sum() > before + 5.0
+    assert density._state.expert_counts.sum() > before + 5.0
 
 
 @pytest.mark.parametrize("f", [0.9, 0.5])
-def test_evidence_does_not_vanish_in_a_long_stream(f):
-    # Each compression forgets some: in the long run nothing but the prior may hold a width up.
+def test_counts_do_not_vanish_in_a_long_stream(f):
+    # Each compression forgets some: in the long run nothing but the prior may hold an expert up.
     density = OnlineKDEDensity(forgetting_factor=f, max_components=5)
     density.fit(np.random.default_rng(0).normal(size=(1500, 1)))
-    assert np.all(density._evidence >= no_evidence() - 1e-9)
+    assert np.all(density._state.expert_counts >= PRIOR - 1e-9)
     assert np.isfinite(density.score_samples([[0.0], [50.0]])).all()
 
 
 @pytest.mark.parametrize("size", [1, 7, 31, 1000])
 @both_structures
-def test_evidence_for_any_block_size(assert_same_model, covariance_type, size):
+def test_counts_for_any_block_size(assert_same_model, covariance_type, size):
     X = twins.clumps(2, 300)
     expected = OnlineKDEDensity(covariance_type=covariance_type).fit(X)
-    assert expected._n_foretold > 0
+    assert expected._state.n_compressed > 0
     blocks = OnlineKDEDensity(covariance_type=covariance_type)
     for start in range(0, 300, size):
         blocks.partial_fit(X[start : start + size])
@@ -455,12 +677,12 @@ def test_evidence_for_any_block_size(assert_same_model, covariance_type, size):
 
 
 @both_structures
-def test_evidence_of_weighted_rows_is_that_of_repeated_ones(assert_same_model, covariance_type):
+def test_counts_of_weighted_rows_are_those_of_repeated_ones(assert_same_model, covariance_type):
     X = twins.clumps(2, 120)
     times = np.random.default_rng(0).integers(0, 4, size=120)
     weighted = OnlineKDEDensity(covariance_type=covariance_type).fit(X, sample_weight=times)
     repeated = OnlineKDEDensity(covariance_type=covariance_type).fit(np.repeat(X, times, axis=0))
-    assert weighted._n_foretold > 0
+    assert weighted._state.n_compressed > 0
     assert_same_model(weighted, repeated)
     few = OnlineKDEDensity(covariance_type=covariance_type).fit(X[:20], sample_weight=times[:20])
     same = OnlineKDEDensity(covariance_type=covariance_type)
@@ -469,24 +691,27 @@ def test_evidence_of_weighted_rows_is_that_of_repeated_ones(assert_same_model, c
 
 
 @pytest.mark.parametrize("bandwidth", ["plugin", 0.5])
-def test_other_bandwidths_take_no_evidence(bandwidth):
+def test_other_bandwidths_have_one_expert_and_learn_nothing_of_it(bandwidth):
     density = OnlineKDEDensity(bandwidth=bandwidth).fit(twins.clumps(1, 200))
-    np.testing.assert_array_equal(density._evidence, no_evidence())
-    # A change of mind in mid-stream: what came since the last compression is foretold.
-    density.set_params(bandwidth="predictive").partial_fit(twins.clumps(1, 100, seed=1))
-    assert density._evidence.sum() > 5.0
+    np.testing.assert_array_equal(density._state.expert_counts, [PRIOR_COUNT])
+    # A change of mind in mid-stream: what came since the last compression is predicted.
+    density.set_params(bandwidth="predictive")
+    np.testing.assert_array_equal(kde_of(density).weights, PRIOR / PRIOR.sum())
+    density.partial_fit(twins.clumps(1, 100, seed=1))
+    assert density._state.expert_counts.shape == (N_EXPERTS,)
+    assert density._state.expert_counts.sum() > 5.0
 
 
 # --------------------------------------------------------------------------- little to go by
 
 
-def test_nothing_is_foretold_from_what_is_forgotten():
-    # The rest is too light for any moments: the evidence stays.
+def test_nothing_is_predicted_from_what_is_forgotten():
+    # The rest is too light for any moments: the counts stay.
     mixture = twins.learned_mixture(np.arange(8.0)[:, None], "full")
     mixture = mixture._replace(counts=np.where(np.arange(8) < 7, 0.0, 1.0))
     for counts in (mixture.counts, np.where(np.arange(8) < 7, 5e-324, 1.0)):
-        got = foretell(mixture._replace(counts=counts), 7, no_evidence(), STRUCTURES["full"], None)
-        np.testing.assert_allclose(got, no_evidence(), rtol=1e-12)
+        got = predict_latest(*state_and_settings(mixture._replace(counts=counts), 7, PRIOR, "full"))
+        np.testing.assert_allclose(got, PRIOR, rtol=1e-12)
 
 
 SMALL = {
@@ -522,16 +747,16 @@ def test_little_data(covariance_type, case):
 @both_structures
 def test_one_sample_has_equal_weights(covariance_type):
     density = density_of(covariance_type, np.array([[3.0, -1.0]]))
-    np.testing.assert_allclose(density._kde("predictive").weights, 1.0 / N_WIDTHS, rtol=1e-14)
+    np.testing.assert_allclose(kde_of(density).weights, 1.0 / N_EXPERTS, rtol=1e-14)
     _, means, _ = density.kde_mixture()
-    np.testing.assert_array_equal(means, np.tile([3.0, -1.0], (N_WIDTHS, 1)))
+    np.testing.assert_array_equal(means, np.tile([3.0, -1.0], (N_EXPERTS, 1)))
 
 
 # -------------------------------------------------------------------------- what the weights tell
 
 
 def shares_of(X):
-    weights = OnlineKDEDensity().fit(X)._kde("predictive").weights
+    weights = kde_of(OnlineKDEDensity().fit(X)).weights
     return weights[: len(KERNEL_SCALES)], weights[len(KERNEL_SCALES) :]
 
 
@@ -567,14 +792,13 @@ def test_the_wide_gaussians_are_for_outliers(d):
 def test_an_outlier_counts_for_no_more_than_itself(covariance_type):
     X = np.random.default_rng(0).normal(size=(40, 2))
     mixture = density_of(covariance_type, X[:29])._mixture
-    structure = STRUCTURES[covariance_type]
     rest, _, _ = total_moments(mixture)
-    kde = PredictiveKDE.of(mixture, no_evidence(), structure, None)
-    logs = kde.log_densities(X[29:])
-    far = kde.log_densities(np.array([[1e9, -1e9]]))
+    experts = experts_of(mixture, covariance_type)
+    logs = experts.log_densities(X[29:])
+    far = experts.log_densities(np.array([[1e9, -1e9]]))
     assert far.max() < -1e3
-    without = em_update(no_evidence(), logs, np.ones(11))
-    beside = em_update(no_evidence(), np.vstack([logs, far]), np.ones(12))
+    without = em_update(PRIOR, logs, np.ones(11))
+    beside = em_update(PRIOR, np.vstack([logs, far]), np.ones(12))
     assert rest == 29.0
     # It goes to the widest, which is then likelier for the others, too, but hardly.
     change = beside - without
@@ -622,11 +846,11 @@ def test_integrates_to_one(d, covariance_type, n):
 def test_prior_for_the_covariance_is_that_of_the_classifier():
     mixture = compressed(2, "full")
     prior = random_prior(2, "full")
-    kde = PredictiveKDE.of(mixture, no_evidence(), STRUCTURES["full"], prior)
+    experts = experts_of(mixture, "full", prior)
     count, mean, covariance = total_moments(mixture)
     expected = multivariate_normal(mean, shrink_covariance(covariance, count, prior))
     points = twins.clumps(2, 20, seed=1)
-    logs = kde.log_densities(points)[:, len(KERNEL_SCALES)]
+    logs = experts.log_densities(points)[:, len(KERNEL_SCALES)]
     np.testing.assert_allclose(logs, expected.logpdf(points), rtol=1e-9)
 
 
@@ -636,8 +860,9 @@ def test_the_prior_stays_whatever_the_number_of_samples():
         np.testing.assert_allclose(shrink_covariance(np.zeros((2, 2)), count, prior), 1e-3 * prior)
 
 
-def test_state_knows_no_evidence_at_first():
-    state = State.empty(2, STRUCTURES["full"])
+def test_all_experts_are_worth_the_same_at_first():
+    settings = twins.settings_of("full", 2, bandwidth="predictive")
+    state = empty_state(2, settings)
     assert state.n_compressed == 0
-    np.testing.assert_allclose(state.evidence, PRIOR_EVIDENCE / N_WIDTHS)
-    assert predictive.no_evidence() is not predictive.no_evidence()
+    np.testing.assert_allclose(state.expert_counts, PRIOR_COUNT / N_EXPERTS)
+    assert prior_counts(settings) is not prior_counts(settings)

@@ -16,7 +16,7 @@ import pytest
 from sklearn.datasets import load_breast_cancer, load_iris, load_wine
 
 from skokde import OnlineKDEClassifier
-from skokde._engine.bandwidth import kernel_coordinates
+from skokde._engine.bandwidth import PlugIn
 
 FLOOR = np.log(1e-300)
 
@@ -103,9 +103,8 @@ def trained(case, seed):
     return classifier, X[test], y[test]
 
 
-def wider(*args):
-    kernel = kernel_coordinates(*args)
-    return kernel._replace(frame=kernel.frame.divided(2.0), scale=2.0 * kernel.scale)
+def twice_the_scale(*args, scale=PlugIn.scale):
+    return 2.0 * scale(*args)
 
 
 def figures(case, seeds=range(12), fault=None):
@@ -123,10 +122,11 @@ def figures(case, seeds=range(12), fault=None):
             classifier.set_params(calibrate=False)
         if fault == "weights reversed":
             for estimator in classifier.estimators_:
-                estimator._evidence = estimator._evidence[::-1]
+                state = estimator._state
+                estimator._state = state._replace(expert_counts=state.expert_counts[::-1])
         with pytest.MonkeyPatch.context() as patch:
             if fault == "H times 4":
-                patch.setattr("skokde._density.kernel_coordinates", wider)
+                patch.setattr(PlugIn, "scale", twice_the_scale)
             joint = classifier.predict_joint_log_proba(X)
             log_proba = classifier.predict_log_proba(X)
         own = joint[np.arange(len(X)), y] - np.log(classifier.class_prior_[y])

@@ -6,17 +6,10 @@ import pytest
 import twins
 from skokde import OnlineKDEDensity
 from skokde._engine import learn
-from skokde._engine.bandwidth import Kernel, kernel_coordinates
-from skokde._engine.compression import compress, merge
-from skokde._engine.covariance import STRUCTURES
 from skokde._engine.hellinger import detail_errors
 from skokde._engine.revitalization import revitalize
 
 both_structures = pytest.mark.parametrize("covariance_type", ["full", "diag"])
-
-
-def kernel_of(mixture, covariance_type, bandwidth="plugin"):
-    return kernel_coordinates(mixture, STRUCTURES[covariance_type], bandwidth)
 
 
 # ------------------------------------------------------------------------------ does it matter
@@ -92,14 +85,14 @@ def two_far_pairs(covariance_type):
     X = np.array([[0.0, 0.0], [0.3, 1.0 / 3.0], [20.0, 20.0], [20.4, 19.0], [10.0, -8.0]]) / 3.0
     mixture = twins.learned_mixture(X, covariance_type)
     mixture = mixture._replace(counts=np.array([3.0, 2.0, 4.0, 1.0, 2.0]))
-    frame = kernel_of(mixture, covariance_type).frame
-    return X, mixture, merge(mixture, np.array([0, 0, 0, 0, 1]), Kernel(frame, None))
+    kernel = twins.kernel_frame(mixture, covariance_type)
+    return X, mixture, twins.merged(mixture, [0, 0, 0, 0, 1], kernel)
 
 
 @both_structures
 def test_component_is_replaced_by_its_details(covariance_type):
     X, _, merged = two_far_pairs(covariance_type)
-    frame = kernel_of(merged, covariance_type, 0.1).frame
+    frame = twins.kernel_frame(merged, covariance_type, 0.1).frame
     assert detail_errors(merged, frame)[0] > 0.3
     revived = revitalize(merged, frame, 0.3)
     assert (revived.n_compounds, revived.n_components) == (2, 3)
@@ -121,10 +114,10 @@ def test_component_is_replaced_by_its_details(covariance_type):
 @both_structures
 def test_single_samples_come_back_to_the_bit(covariance_type):
     X, mixture, _ = two_far_pairs(covariance_type)
-    frame = kernel_of(mixture, covariance_type, 0.1).frame
-    merged = merge(mixture, np.array([0, 1, 0, 2, 3]), Kernel(frame, None))
+    kernel = twins.kernel_frame(mixture, covariance_type, 0.1)
+    merged = twins.merged(mixture, [0, 1, 0, 2, 3], kernel)
     assert merged.n_compounds == 1
-    revived = revitalize(merged, frame, 0.05)
+    revived = revitalize(merged, kernel.frame, 0.05)
     assert (revived.n_compounds, revived.n_components) == (0, 5)
     assert {mean.tobytes() for mean in revived.means} == {row.tobytes() for row in X}
     pairs = zip(revived.means, revived.counts, strict=True)
@@ -136,9 +129,9 @@ def test_single_samples_come_back_to_the_bit(covariance_type):
 @both_structures
 def test_cut_in_a_sample_and_a_compound(covariance_type):
     X, mixture, _ = two_far_pairs(covariance_type)
-    frame = kernel_of(mixture, covariance_type, 0.1).frame
-    merged = merge(mixture, np.array([0, 0, 0, 1, 2]), Kernel(frame, None))
-    revived = revitalize(merged, frame, 0.05)
+    kernel = twins.kernel_frame(mixture, covariance_type, 0.1)
+    merged = twins.merged(mixture, [0, 0, 0, 1, 2], kernel)
+    revived = revitalize(merged, kernel.frame, 0.05)
     assert (revived.n_compounds, revived.n_components) == (1, 4)
     # Compounds stand first, samples after them.
     assert revived.covariances.any()
@@ -148,10 +141,10 @@ def test_cut_in_a_sample_and_a_compound(covariance_type):
 @both_structures
 def test_nothing_to_revive_is_no_change(covariance_type):
     diracs = twins.learned_mixture(twins.clumps(2, 20), covariance_type)
-    frame = kernel_of(diracs, covariance_type).frame
+    frame = twins.kernel_frame(diracs, covariance_type).frame
     assert revitalize(diracs, frame, 0.0) is diracs
     mixture = twins.learned_mixture(twins.clumps(2, 100), covariance_type)
-    frame = kernel_of(mixture, covariance_type).frame
+    frame = twins.kernel_frame(mixture, covariance_type).frame
     assert revitalize(mixture, frame, 1.0) is mixture
     largest = detail_errors(mixture, frame).max()
     assert revitalize(mixture, frame, largest) is mixture
@@ -161,7 +154,7 @@ def test_nothing_to_revive_is_no_change(covariance_type):
 @both_structures
 def test_only_components_that_err_are_touched(covariance_type):
     mixture = twins.learned_mixture(twins.clumps(2, 300), covariance_type, threshold=0.05)
-    frame = kernel_of(mixture, covariance_type).frame
+    frame = twins.kernel_frame(mixture, covariance_type).frame
     errors = detail_errors(mixture, frame)
     threshold = np.median(errors)
     kept = np.flatnonzero(errors <= threshold)
@@ -177,7 +170,7 @@ def test_only_components_that_err_are_touched(covariance_type):
 def test_light_components_may_err(covariance_type):
     # The error is weighted by mass: the same compound, far from its details, in a large model.
     _, _, merged = two_far_pairs(covariance_type)
-    frame = kernel_of(merged, covariance_type, 0.1).frame
+    frame = twins.kernel_frame(merged, covariance_type, 0.1).frame
     heavy = detail_errors(merged, frame)[0]
     counts = merged.counts.copy()
     counts[1] *= 1e4
@@ -196,10 +189,10 @@ def test_merging_and_reviving_settle(d, covariance_type, threshold):
     mixture = twins.learned_mixture(
         twins.clumps(d, 250, seed=2), covariance_type, threshold=threshold
     )
-    kernel = kernel_of(mixture, covariance_type)
+    kernel = twins.kernel_frame(mixture, covariance_type)
     for _ in range(3):
-        mixture = compress(revitalize(mixture, kernel.frame, threshold), kernel, threshold, None)
-    again = compress(revitalize(mixture, kernel.frame, threshold), kernel, threshold, None)
+        mixture = twins.compressed(revitalize(mixture, kernel.frame, threshold), kernel, threshold)
+    again = twins.compressed(revitalize(mixture, kernel.frame, threshold), kernel, threshold)
     for old, new in zip(mixture, again, strict=True):
         np.testing.assert_array_equal(old, new)
 
@@ -210,7 +203,7 @@ def test_streams_are_revived_under_their_own_kernel(covariance_type, monkeypatch
     calls = []
 
     def watched(mixture, frame, threshold):
-        expected = kernel_of(mixture, covariance_type).frame
+        expected = twins.kernel_frame(mixture, covariance_type).frame
         np.testing.assert_array_equal(frame.matrix, expected.matrix)
         calls.append(threshold)
         return revitalize(mixture, frame, threshold)

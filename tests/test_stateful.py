@@ -319,7 +319,7 @@ class Calls(RuleBasedStateMachine):
                 check_mixture(density)
                 check_moments(density, X, counts[mine])
                 caps = [call[0]["max_components"] for call in calls]
-                assert density.n_components_ <= min(density._limit, caps[-1] or np.inf)
+                assert density.n_components_ <= min(density._state.limit, caps[-1] or np.inf)
                 if len(np.unique(X, axis=0)) <= min(30, *(cap or 30 for cap in caps)):
                     check_uncompressed(density, X, counts[mine])
         assert self.state_of(self.estimator) == before

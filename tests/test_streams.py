@@ -468,7 +468,7 @@ def test_never_more_components_than_the_limit(covariance_type, stream):
     density = OnlineKDEDensity(covariance_type=covariance_type, **stream["parameters"])
     for row in stream["X"]:
         density.partial_fit(row[None])
-        assert density.n_components_ <= density._limit
+        assert density.n_components_ <= density._state.limit
         assert cap is None or density.n_components_ <= cap
         assert len(density.weights_) == density.n_components_
 
@@ -526,7 +526,7 @@ def test_memory_stays_bounded(covariance_type, forgetting_factor):
     # Views into larger buffers would be memory that the pickle does not show.
     for array in density._mixture:
         held = array if array.base is None else array.base
-        assert held.nbytes <= (density._limit + 1) * max(1, array[:1].nbytes)
+        assert held.nbytes <= (density._state.limit + 1) * max(1, array[:1].nbytes)
 
 
 def test_forgotten_rows_take_no_memory():

@@ -137,7 +137,6 @@ def test_compressed_models_in_other_units_are_the_same_model(covariance_type):
 
 @both_structures
 def test_order_of_features_does_not_matter(covariance_type):
-    # While uncompressed: the rule for ties prefers the first of equal axes in a compression.
     X, y, X_test = labelled(4, 70)
     assert max(np.bincount(y)) < 30
     order = [2, 0, 3, 1]
@@ -149,6 +148,27 @@ def test_order_of_features_does_not_matter(covariance_type):
         rtol=1e-9,
         atol=1e-9,
     )
+
+
+@pytest.mark.parametrize("bandwidth", ["predictive", "plugin", "variances"])
+@both_structures
+@pytest.mark.parametrize("d", [2, 3, 9])
+def test_order_of_features_does_not_matter_to_compressions(d, covariance_type, bandwidth):
+    # Sums of features are rounded in their order, which is all that may differ.
+    for seed in range(3):
+        X, X_test = twins.clumps(d, 400, seed=seed), twins.clumps(d, 50, seed=100 + seed)
+        order = np.roll(np.arange(d), 1 + seed % (d - 1))
+        densities = []
+        for columns in (np.arange(d), order):
+            rows = np.ascontiguousarray(X[:, columns])
+            rule = 0.1 * rows.var(axis=0) if bandwidth == "variances" else bandwidth
+            density = OnlineKDEDensity(covariance_type=covariance_type, bandwidth=rule).fit(rows)
+            densities.append((density, density.score_samples(X_test[:, columns])))
+        (old, expected), (new, got) = densities
+        assert old.covariances_.any()
+        assert new.n_components_ == old.n_components_
+        np.testing.assert_allclose(new.means_, old.means_[:, order], rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(got, expected, rtol=1e-10, atol=1e-10)
 
 
 # ---------------------------------------------------------------------------- degenerate data

@@ -11,8 +11,14 @@ from scipy.linalg import sqrtm
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal
 
+from skokde._engine.compression import cluster as engine_cluster
+from skokde._engine.compression import compress as engine_compress
+from skokde._engine.compression import merge as engine_merge
 from skokde._engine.covariance import STRUCTURES
-from skokde._engine.learn import Settings, State, learn
+from skokde._engine.experts import empty_state
+from skokde._engine.learn import learn
+from skokde._engine.state import Settings
+from skokde._validation import check_bandwidth
 
 # ---------------------------------------------------------------------------- representations
 
@@ -110,12 +116,49 @@ def clumps(d, n, *, seed=0, n_clumps=3, apart=3.0):
     return centers[which] + np.einsum("nij,nj->ni", roots[which], rng.normal(size=(n, d)))
 
 
-def learned_mixture(X, covariance_type, *, threshold=0.1, bandwidth="plugin", forgetting=1.0):
-    """The sample model of a stream, with whatever compressions fell due."""
+def settings_of(
+    covariance_type, d, *, threshold=0.1, bandwidth="plugin", forgetting=1.0, target=None
+):
+    """The engine's settings; `bandwidth` is what the estimators take."""
     structure = STRUCTURES[covariance_type]
-    settings = Settings(structure, bandwidth, threshold, forgetting, None)
-    empty = State.empty(X.shape[1], structure)
-    return learn(empty, np.ascontiguousarray(X), np.ones(len(X)), settings).mixture
+    rule = check_bandwidth(bandwidth, structure, d)
+    thresholds = np.array([threshold])
+    return Settings(structure, rule, thresholds, forgetting, None, (structure,), target)
+
+
+def learned_mixture(X, covariance_type, **parameters):
+    """The sample model of a stream, with whatever compressions fell due."""
+    d = X.shape[1]
+    settings = settings_of(covariance_type, d, **parameters)
+    state = learn(empty_state(d, settings), np.ascontiguousarray(X), np.ones(len(X)), settings)
+    return state.mixture
+
+
+def kernel_frame(mixture, covariance_type, bandwidth="plugin"):
+    """The kernel coordinates of a mixture; `bandwidth` is what the estimators take."""
+    structure = STRUCTURES[covariance_type]
+    rule = check_bandwidth(bandwidth, structure, mixture.n_features)
+    return rule.kernel_frame(mixture, structure)
+
+
+def compressed(mixture, kernel, threshold, max_components=None):
+    """What a compression by one threshold leaves; there are no groups then."""
+    new, groups = engine_compress(mixture, kernel, np.array([threshold]), max_components)
+    assert groups.shape == (0, new.n_components)
+    return new
+
+
+def merged(mixture, labels, kernel):
+    """The mixture with the clusters of one row of labels merged."""
+    new, groups = engine_merge(mixture, np.asarray(labels, dtype=np.intp)[None], kernel)
+    assert groups.shape == (0, new.n_components)
+    return new
+
+
+def clustered(components, threshold, first_cut, max_clusters=None):
+    """The labels (k,) of one threshold."""
+    (labels,) = engine_cluster(components, np.array([threshold]), first_cut, max_clusters)
+    return labels
 
 
 # -------------------------------------------------------------------------------------- twins
@@ -158,7 +201,7 @@ def merge(labels, counts, means, covs, detail_weights, detail_means, detail_covs
         parts = detail_means[details], detail_covs[details[details < 2 * m]]
         if len(members) == 1:
             i = members[0]
-            kept = counts[i], means[i]
+            kept = label, counts[i], means[i]
             if i < m:
                 kept += covs[i], detail_weights[i], *parts
             old[int(i >= m)].append(kept)
@@ -168,7 +211,7 @@ def merge(labels, counts, means, covs, detail_weights, detail_means, detail_covs
             for array in match_group_moments(counts, means, covs, members, [0, len(members)])
         )
         if not cov.any():
-            new[1].append((count, mean))
+            new[1].append((label, count, mean))
             continue
         inside = points_in(parts[0], *frame), covariances_in(parts[1], *frame)
         everything = np.arange(len(details))
@@ -176,11 +219,11 @@ def merge(labels, counts, means, covs, detail_weights, detail_means, detail_covs
         sides = two_means(everything, detail_counts / total, *inside, start)
         starts = [0, len(sides[0]), len(details)]
         sides = match_group_moments(detail_counts, *parts, np.concatenate(sides), starts)
-        new[0].append((count, mean, cov, sides[0] / sides[0].sum(), *sides[1:]))
+        new[0].append((label, count, mean, cov, sides[0] / sides[0].sum(), *sides[1:]))
     compounds, diracs = old[0] + new[0], old[1] + new[1]
-    arrays = [np.array([part[i] for part in compounds + diracs]) for i in range(2)]
+    arrays = [np.array([part[i] for part in compounds + diracs]) for i in range(3)]
     shapes = [(0, size), (0, 2), (0, 2, d), (0, size)]
-    for i, shape in enumerate(shapes, 2):
+    for i, shape in enumerate(shapes, 3):
         of_compounds = np.array([part[i] for part in compounds]).reshape(-1, *shape[1:])
         arrays.append(of_compounds)
     return arrays
@@ -320,7 +363,7 @@ def sigma_points(mean, root):
 
 
 def hellinger(weights1, means1, covs1, weights2, means2, covs2):
-    """Eqs. 11 to 13, in plain densities: the sigma points are those of p0 = (p1 + p2) / 2."""
+    """Eqs. 13 and 14, in plain densities: the sigma points are those of p0 = (p1 + p2) / 2."""
     d = means1.shape[1]
     smoothed = [matrices(c, d) + np.eye(d) for c in (covs1, covs2)]
     mixtures = [(weights1, means1, smoothed[0]), (weights2, means2, smoothed[1])]
@@ -444,7 +487,7 @@ def two_means(members, weights, means, covs, start=None):
     return members[~labels], members[labels]
 
 
-def cluster(weights, means, covs, threshold, axis, max_clusters):
+def cluster(weights, means, covs, threshold, axis, max_clusters=None):
     """Section 2.6 as it is written: always split the cluster with the largest error."""
     everything = np.arange(len(weights))
     leaves = [everything]
@@ -472,15 +515,14 @@ def clusters_of(labels):
     return [np.flatnonzero(labels == number) for number in range(labels.max() + 1)]
 
 
-def log_densities(points, log_weights, means, covs, widths, shrinks, spreads):
-    """Of mixtures of N(a mu_i, a^2 (S_i + b^2 I)), and of N(0, c^2 I)."""
+def log_densities(points, log_weights, means, covs, widths, shrinks):
+    """Of mixtures of N(a mu_i, a^2 (S_i + b^2 I))."""
     d = means.shape[1]
     covs = matrices(covs, d, len(means))
     columns = [
         mixture_log_pdf(points, np.exp(log_weights), a * means, a**2 * (covs + b**2 * np.eye(d)))
         for a, b in zip(shrinks, widths, strict=True)
     ]
-    columns += [log_pdf(points, np.zeros(d), c**2 * np.eye(d)) for c in spreads]
     return np.column_stack(columns)
 
 

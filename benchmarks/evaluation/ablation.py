@@ -27,6 +27,7 @@ from evaluation.datasets import load_dataset
 from evaluation.options import add_common_options
 from evaluation.protocol import StreamSplit, brier, log_loss, nll
 from skokde import OnlineKDEClassifier
+from skokde._engine.bandwidth import RULES, Predictive
 from skokde._engine.compression import cluster
 from skokde._engine.kde import Components, factorize
 from skokde._engine.shrinkage import shrink_covariance
@@ -66,11 +67,20 @@ def _no_shrinkage(widths: np.ndarray) -> np.ndarray:
     return np.ones_like(widths)
 
 
+def _compressing_at(multiple: float) -> Predictive:
+    """The default rule with another `COMPRESSION_SCALE`."""
+    rule = Predictive()
+    rule.multiple = multiple
+    return rule
+
+
 def _prior_worth(observations: float) -> Callable:
     """`shrink_covariance`, worth this many times as much."""
 
     def prior(covariance: np.ndarray, count: float, prior: np.ndarray) -> np.ndarray:
-        return shrink_covariance(covariance, count / observations, prior) if observations else covariance
+        if not observations:
+            return covariance
+        return shrink_covariance(covariance, count / observations, prior)
 
     return prior
 
@@ -84,10 +94,17 @@ def _towards_diagonal(covariance: np.ndarray, count: float, prior: np.ndarray) -
 
 
 def _merged_again(
-    components: Components, threshold: float, axis: np.ndarray | None, max_clusters: int | None
+    components: Components,
+    thresholds: np.ndarray,
+    first_cut: np.ndarray,
+    max_clusters: int | None = None,
 ) -> np.ndarray:
-    """`cluster`, and then leaves joined that the tree had put apart, the nearest first."""
-    labels = cluster(components, threshold, axis, max_clusters)
+    """`cluster` by one threshold, and then leaves joined that the tree had put apart.
+
+    The nearest come first.
+    """
+    (threshold,) = thresholds
+    (labels,) = cluster(components, thresholds, first_cut, max_clusters)
     leaves = [np.flatnonzero(labels == number) for number in range(labels.max() + 1)]
     factors = factorize(components)
     weights = [components.weights[leaf].sum() for leaf in leaves]
@@ -116,7 +133,7 @@ def _merged_again(
         else:
             for number, leaf in enumerate(sorted(leaves, key=min)):
                 labels[leaf] = number
-            return labels
+            return labels[None]
         weight = weights[i] + weights[j]
         mean = (weights[i] * means[i] + weights[j] * means[j]) / weight
         for values, merged in ((leaves, both), (weights, weight), (means, mean)):
@@ -124,7 +141,8 @@ def _merged_again(
             values[i] = merged
 
 
-PREDICTIVE = "skokde._engine.predictive."
+BANDWIDTH = "skokde._engine.bandwidth."
+RULE = "skokde._validation.RULES"
 POOLING = "skokde._engine.pooling."
 PRIOR = "skokde._engine.whitening.shrink_covariance"
 CLUSTER = "skokde._engine.compression.cluster"
@@ -139,16 +157,18 @@ VARIANTS: dict[str, Variant] = {
     "no linear discriminant in the pool": Variant(
         {}, {POOLING + "Discriminant.log_densities": _no_discriminant}
     ),
-    "kernels that inflate the variance": Variant({}, {PREDICTIVE + "shrinkage": _no_shrinkage}),
-    "one kernel width": Variant({}, {PREDICTIVE + "KERNEL_SCALES": (1.0,)}),
-    "no Gaussians for outliers": Variant({}, {PREDICTIVE + "GAUSSIAN_SCALES": (1.0,)}),
-    "all evidence remembered": Variant({}, {PREDICTIVE + "MEMORY": 1.0}),
+    "kernels that inflate the variance": Variant({}, {BANDWIDTH + "shrinkage": _no_shrinkage}),
+    "one kernel width": Variant(
+        {}, {BANDWIDTH + "KERNEL_SCALES": (1.0,), BANDWIDTH + "Predictive.n_widths": 1}
+    ),
+    "no Gaussians for outliers": Variant({}, {BANDWIDTH + "Predictive.gaussian_scales": (1.0,)}),
+    "all evidence remembered": Variant({}, {"skokde._engine.experts.MEMORY": 1.0}),
     "all predictions remembered by the pool": Variant({}, {POOLING + "MEMORY": 1.0}),
     "compression under half the bandwidth": Variant(
-        {}, {"skokde._engine.bandwidth.COMPRESSION_SCALE": 0.35}
+        {}, {RULE: RULES | {"predictive": _compressing_at(0.35)}}
     ),
     "compression under twice the bandwidth": Variant(
-        {}, {"skokde._engine.bandwidth.COMPRESSION_SCALE": 1.4}
+        {}, {RULE: RULES | {"predictive": _compressing_at(1.4)}}
     ),
     "no prior for covariances": Variant({}, {PRIOR: _prior_worth(0.0)}),
     "prior for covariances three times as strong": Variant({}, {PRIOR: _prior_worth(3.0)}),

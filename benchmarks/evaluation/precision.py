@@ -29,9 +29,8 @@ from skokde._engine._log_density import decompose, log_densities
 from evaluation.options import RESULTS
 from evaluation.tables import frame_markdown, make_tables
 from skokde import OnlineKDEDensity
-from skokde._engine.kde import NONE, ONE
-from skokde._engine.experts import PredictiveKDE
 
+ONE = np.ones(1)
 MP = MPContext()  # of our own: the precision of mpmath.mp belongs to all
 MP.dps = 50
 exact = np.vectorize(MP.mpf, otypes=[object])
@@ -132,30 +131,28 @@ def frame_reference(model: OnlineKDEDensity, points: np.ndarray) -> Reference:
 
     The kernel is the covariance that is exactly the identity, or a multiple of it, in the frame.
     """
-    kde, spreads, evidence = model._kde(model._checked_bandwidth()), NONE, ONE
-    if isinstance(kde, PredictiveKDE):
-        kde, spreads, evidence = kde
-    center, spread, matrix = map(exact, (kde.frame.center, kde.frame.spread, kde.frame.matrix))
-    d, mixture = len(center), model._mixture
-    full = matrix.ndim == 2
+    kde = model._kde(model._settings())
+    frame = kde.families[0].kernels.frame
+    assert all(family.kernels.frame is frame for family in kde.families)
+    center, spread, matrix = map(exact, (frame.center, frame.spread, frame.matrix))
+    d, full = len(center), matrix.ndim == 2
     turn = matrix / spread[:, None] if full else matrix / spread
 
     def mapped(rows: np.ndarray) -> np.ndarray:
         deltas = exact(rows) - center
         return deltas @ turn if full else deltas * turn
 
-    means, ones = mapped(mixture.means), exact(np.ones(d))
-    compounds = [exact(cov) for cov in mixture.covariances]
-    compounds = [turn.T @ cov @ turn if full else cov * turn**2 for cov in compounds]
-    counts = exact(mixture.counts) / MP.fsum(exact(mixture.counts))
-    shares = exact(evidence) / MP.fsum(exact(evidence))
+    shares = iter(exact(kde.weights) / MP.fsum(exact(kde.weights)))
     parts = []
-    for share, b, a in zip(shares, exact(kde.widths), exact(kde.shrinks), strict=False):
-        covariances = [a**2 * (cov + b**2 * identity(d, cov)) for cov in compounds]
-        covariances += [(a * b) ** 2 * ones] * (len(counts) - len(compounds))
-        parts += zip(share * counts, a * means, covariances, strict=True)
-    for share, c in zip(shares[len(kde.widths) :], exact(spreads), strict=True):
-        parts.append((share, 0 * ones, c**2 * ones))
+    for family in kde.families:
+        counts, compounds = exact(family.model.counts), exact(family.model.covariances)
+        counts, means = counts / MP.fsum(counts), mapped(family.model.means)
+        compounds = [turn.T @ cov @ turn if full else cov * turn**2 for cov in compounds]
+        scales = zip(exact(family.kernels.widths), exact(family.kernels.shrinks), strict=True)
+        for b, a in scales:
+            covariances = [a**2 * (cov + b**2 * identity(d, cov)) for cov in compounds]
+            covariances += [(a * b) ** 2 * exact(np.ones(d))] * (len(counts) - len(compounds))
+            parts += zip(next(shares) * counts, a * means, covariances, strict=True)
     log_scale = Gaussian(matrix).log_det - MP.fsum(_log(spread))
     return reference(mapped(points), *zip(*parts, strict=True), log_scale)
 
@@ -257,9 +254,7 @@ class KernelCase(NamedTuple):
     def scores(self, widths: np.ndarray = ONE, shrinks: np.ndarray = ONE) -> np.ndarray:
         weights, means, _ = self.mixture
         decomposed = decompose(means, self.compounds, widths, shrinks)
-        return log_densities(
-            self.points, np.log(weights), means, *decomposed, widths, shrinks, NONE
-        )
+        return log_densities(self.points, np.log(weights), means, *decomposed, widths, shrinks)
 
     def truth(self, b: float = 1.0, a: float = 1.0) -> Reference:
         """The error against it is that of the kernel alone, but for the weights' logarithms."""

@@ -29,6 +29,7 @@ from evaluation.results import Peers
 from evaluation.tables import frame_markdown, make_tables
 from skokde import OnlineKDEClassifier, OnlineKDEDensity
 from skokde._engine.compression import compress
+from skokde._engine.learn import compact
 
 TRAINED = ("skokde full okde", "skokde diag okde", "skokde", "skokde diag")
 
@@ -344,8 +345,8 @@ def memory(options: argparse.Namespace) -> pd.DataFrame:
 
 # Where a compression takes its steps from.
 STEPS = {
-    "prediction": "skokde._engine.learn.foretell",
-    "bandwidth": "skokde._engine.learn.kernel_coordinates",
+    "prediction": "skokde._engine.learn.predict_latest",
+    "bandwidth": "skokde._engine.bandwidth.ScaleRule.kernel_frame",
     "revitalization": "skokde._engine.learn.revitalize",
     "clusters": "skokde._engine.compression.cluster",
     "merging": "skokde._engine.compression.merge",
@@ -386,10 +387,20 @@ def time_steps(
     classifier: OnlineKDEClassifier, X: np.ndarray, y: np.ndarray
 ) -> tuple[float, dict[str, float], list[tuple[int, int]]]:
     """Seconds of training, of each step of it, and (k, m) of each compression."""
-    spent, sizes = dict.fromkeys(STEPS, 0.0), []
+    spent, sizes, compacting = dict.fromkeys(STEPS, 0.0), [], False
+
+    def watched(*arguments: Any) -> Any:
+        nonlocal compacting
+        compacting = True
+        try:
+            return compact(*arguments)
+        finally:
+            compacting = False
 
     def timed(step: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def run(*arguments: Any, **keywords: Any) -> Any:
+            if not compacting:  # scoring needs a bandwidth, too
+                return function(*arguments, **keywords)
             start = time.process_time()
             try:
                 return function(*arguments, **keywords)
@@ -406,6 +417,7 @@ def time_steps(
         for step, target in STEPS.items():
             patches.enter_context(patch(target, timed(step, pkgutil.resolve_name(target))))
         patches.enter_context(patch("skokde._engine.learn.compress", counted))
+        patches.enter_context(patch("skokde._engine.learn.compact", watched))
         total = cpu(partial(classifier.partial_fit, X, y))
     return total, spent, sizes
 

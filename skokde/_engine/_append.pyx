@@ -1,6 +1,7 @@
 """Adding samples to the sample model, one Dirac each (paper, Section 5)."""
 
 from libc.math cimport expm1, log, pow
+from skokde._engine._shapes cimport check_shapes
 
 
 cdef struct Ageing:
@@ -53,6 +54,11 @@ def append_rows(
     cdef Py_ssize_t row, i, j, k = n_components, n = rows.shape[0], d = rows.shape[1]
     cdef Py_ssize_t capacity = counts.shape[0]
     cdef Ageing ageing
+    check_shapes(
+        d, d,
+        means.shape[0] == capacity and means.shape[1] == d and weights.shape[0] == n
+        and 0 <= n_compounds <= k <= capacity,
+    )
     with nogil:
         for row in range(n):
             i = n_compounds
@@ -96,6 +102,7 @@ def age_class_counts(
     """
     cdef Py_ssize_t row, j, n_classes = counts.shape[0]
     cdef Ageing ageing
+    check_shapes(1, 1, weights.shape[0] == labels.shape[0])
     with nogil:
         for row in range(labels.shape[0]):
             ageing = age(weights[row], forgetting_factor)

@@ -13,6 +13,7 @@ from skokde._engine._goldberger cimport split, split_size
 from skokde._engine._hellinger cimport (
     error_of_merging, factors_size, local_error_size, thin_inverse_roots,
 )
+from skokde._engine._shapes cimport check_shapes
 
 
 def cluster(
@@ -54,6 +55,12 @@ def cluster(
     cdef Py_ssize_t m = covs.shape[0], size = covs.shape[1]
     cdef Py_ssize_t n_clusters = 1, worst = 0, level = thresholds.shape[0] - 1
     cdef Py_ssize_t first, n, n_first, a, c, i
+    check_shapes(
+        d, size,
+        m <= k == means.shape[0] > 0 and inv_roots.shape[0] == roots.shape[0] == m
+        and inv_roots.shape[1] == roots.shape[1] == size and log_dets.shape[0] == m
+        and level >= 0 and axis.shape[0] == d and (max_clusters == -1 or max_clusters > 0),
+    )
     # Without an end to the number all that matters of an error is between which thresholds it is.
     cdef double low = thresholds[0] if max_clusters < 0 else 0.0
     cdef double high = thresholds[level] if max_clusters < 0 else INFINITY
@@ -181,6 +188,14 @@ def merge(
     cdef Py_ssize_t k = counts.shape[0], d = means.shape[1], m = covs.shape[0], size = covs.shape[1]
     cdef Py_ssize_t n_clusters = 0, n_compounds = 0, n_details, n_first
     cdef Py_ssize_t to, c, a, i, n, side
+    check_shapes(
+        d, size,
+        m <= k == labels.shape[0] == means.shape[0] and k > 0
+        and detail_weights.shape[0] == m and detail_weights.shape[1] == 2
+        and detail_means.shape[0] == m + k and detail_means.shape[1] == d
+        and detail_covs.shape[0] == 2 * m and detail_covs.shape[1] == size
+        and center.shape[0] == spread.shape[0] == axis.shape[0] == d and matrix.shape[0] == size,
+    )
     cdef bint full = size != d
     cdef double total = np.sum(counts)
     cdef const double* cov = &covs[0, 0] if m else NULL
@@ -283,4 +298,7 @@ def merge(
                     out_weight[to, side] /= new_counts[c]
                 else:
                     out_weight[to, side] = detail_weights[details[0] // 2, side]
-    return np.asarray(order), out_counts, out_means, out_covs, out_weights, out_detail_means, out_detail_covs
+    return (
+        np.asarray(order), out_counts, out_means, out_covs, out_weights, out_detail_means,
+        out_detail_covs,
+    )

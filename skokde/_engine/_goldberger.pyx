@@ -8,6 +8,7 @@ from skokde._engine._gaussian cimport (
     dot, eigh, factorize, invert, long_dot, match_moments, residue, row_times, thin_factor,
     thin_gram, thin_limit, work_size,
 )
+from skokde._engine._shapes cimport check_shapes
 
 
 cdef void principal_axis(
@@ -62,6 +63,7 @@ def principal_axes(const double[:, ::1] covs, Py_ssize_t d):
     """Leading eigenvectors of covariances, each as long as the root of its eigenvalue."""
     cdef Py_ssize_t i, n = covs.shape[0], size = covs.shape[1]
     cdef bint full = size != d
+    check_shapes(d, size, True)
     out = np.empty((n, d))
     cdef double[:, ::1] axes = out
     cdef double[::1] work = np.empty(work_size(d, size))
@@ -233,6 +235,11 @@ def two_means(
     """
     cdef Py_ssize_t n = members.shape[0], d = means.shape[1]
     cdef Py_ssize_t m = covs.shape[0], size = covs.shape[1], n_first
+    check_shapes(
+        d, size,
+        n > 1 and m <= weights.shape[0] == means.shape[0]
+        and (start is None or start.shape[0] == d),
+    )
     cdef double[::1] scratch = np.empty(split_size(d, size))
     cdef int[::1] iwork = np.empty(3 + 5 * d, dtype=np.intc)
     cdef signed char[::1] labels = np.empty(2 * n, dtype=np.int8)

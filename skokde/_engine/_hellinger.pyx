@@ -16,6 +16,7 @@ from skokde._engine._frame cimport (
 from skokde._engine._gaussian cimport (
     dot, factorize, long_dot, match_moments, row_times, thin_factor, thin_limit, work_size,
 )
+from skokde._engine._shapes cimport check_shapes
 
 # An inverse root is I, but for less than this, less the outer products of a few vectors if it comes
 # from a thin covariance.
@@ -281,6 +282,12 @@ def local_error(
     """
     cdef Py_ssize_t n = members.shape[0], d = means.shape[1]
     cdef Py_ssize_t m = covs.shape[0], size = covs.shape[1]
+    check_shapes(
+        d, size,
+        n > 0 and m <= weights.shape[0] == means.shape[0]
+        and inv_roots.shape[0] == roots.shape[0] == log_dets.shape[0] == m
+        and inv_roots.shape[1] == roots.shape[1] == size,
+    )
     cdef double[::1] scratch = np.empty(local_error_size(n, d, size))
     cdef Py_ssize_t[::1] ranks = np.empty(m + 1, dtype=np.intp)
     cdef double[::1] factors = np.empty(factors_size(m, d, size) + 1)
@@ -386,6 +393,12 @@ def hellinger(
     """
     cdef Py_ssize_t n1 = weights1.shape[0], n = n1 + weights2.shape[0]
     cdef Py_ssize_t d = means1.shape[1], size = covs1.shape[1]
+    check_shapes(
+        d, size,
+        means2.shape[1] == d and covs2.shape[1] == size
+        and 0 < n1 == means1.shape[0] == covs1.shape[0]
+        and 0 < n - n1 == means2.shape[0] == covs2.shape[0],
+    )
     cdef double[:, ::1] roots = np.empty((2 * n, size))
     cdef double[::1] log_dets = np.empty(n), work = np.empty(work_size(d, size))
     cdef double[::1] table = np.empty(4 * sigma_points(d).n_points)
@@ -434,6 +447,14 @@ def detail_errors(
     """
     cdef Py_ssize_t m = covs.shape[0], d = means.shape[1], size = covs.shape[1], i
     cdef bint full = size != d
+    check_shapes(
+        d, size,
+        m <= weights.shape[0] == means.shape[0]
+        and detail_weights.shape[0] == detail_means.shape[0] == m
+        and detail_weights.shape[1] == detail_means.shape[1] == 2 and detail_means.shape[2] == d
+        and detail_covs.shape[0] == 2 * m and detail_covs.shape[1] == size
+        and center.shape[0] == spread.shape[0] == d and matrix.shape[0] == size,
+    )
     # Of the two details, and of the compound.
     cdef double[:, ::1] points = np.empty((3, d)), point_covs = np.empty((3, size))
     cdef double[:, ::1] roots = np.empty((6, size))
@@ -468,6 +489,7 @@ def factorize_all(const double[:, ::1] covs, Py_ssize_t d):
     """Symmetric inverse roots and roots of all cov + I, and their log-determinants."""
     cdef Py_ssize_t i, m = covs.shape[0], size = covs.shape[1]
     cdef bint full = size != d
+    check_shapes(d, size, True)
     inv_roots, roots, log_dets = np.empty((m, size)), np.empty((m, size)), np.empty(m)
     cdef double[:, ::1] inv = inv_roots, root = roots
     cdef double[::1] log_det = log_dets, work = np.empty(work_size(d, size))

@@ -6,6 +6,7 @@ from libc.math cimport fmax, log, sqrt, M_PI
 from scipy.linalg.cython_blas cimport dgemm
 from skokde._engine._exponential cimport exp_within  # no-cython-lint: for the C below
 from skokde._engine._gaussian cimport eigh, residue, thin_factor, thin_limit, turn, work_size
+from skokde._engine._shapes cimport check_shapes
 
 # The loops that most of the time goes to, each over a block of so many points.
 cdef extern from *:
@@ -138,6 +139,7 @@ def decompose(
     cdef Py_ssize_t n_widths = widths.shape[0], i, j, r, w, rank, n = 0
     cdef bint full = size != d
     cdef double variance, narrow
+    check_shapes(d, size, m <= means.shape[0] and shrinks.shape[0] == n_widths)
     vectors = np.empty((m * d if full else 0, d))
     values, projections = np.empty(m * d), np.empty(m * d)
     precisions, log_dets = np.empty((m * d, n_widths)), np.empty((m, n_widths))
@@ -208,6 +210,13 @@ def log_densities(
     """
     cdef Py_ssize_t n = points.shape[0], d = points.shape[1], k = means.shape[0]
     cdef Py_ssize_t m = starts.shape[0] - 1, n_widths = widths.shape[0]
+    check_shapes(
+        d, d,
+        0 <= m <= k == log_weights.shape[0] and means.shape[1] == vectors.shape[1] == d
+        and projections.shape[0] == precisions.shape[0] == starts[m]
+        and vectors.shape[0] in (0, starts[m]) and log_dets.shape[0] == m
+        and precisions.shape[1] == log_dets.shape[1] == shrinks.shape[0] == n_widths,
+    )
     cdef Py_ssize_t block, first, size, a, i, j, w, last, rank, most = 0, group = 0
     cdef bint full = vectors.shape[0] > 0 or starts[m] == 0
     cdef int rows, stride = BLOCK, columns, order = <int>d

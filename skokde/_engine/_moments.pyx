@@ -3,6 +3,7 @@
 import numpy as np
 
 from skokde._engine._gaussian cimport match_moments
+from skokde._engine._shapes cimport check_shapes
 
 
 def match_group_moments(
@@ -34,6 +35,11 @@ def match_group_moments(
     cdef Py_ssize_t g, n_groups = starts.shape[0] - 1, d = means.shape[1], size = covs.shape[1]
     cdef Py_ssize_t n_compounds = covs.shape[0]
     cdef bint full = size != d
+    check_shapes(
+        d, size,
+        n_compounds <= counts.shape[0] == means.shape[0]
+        and n_groups >= 0 and starts[n_groups] == order.shape[0],
+    )
     out_counts = np.empty(n_groups)
     out_means = np.empty((n_groups, d))
     out_covs = np.empty((n_groups, size))

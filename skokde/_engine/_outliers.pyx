@@ -5,6 +5,7 @@ import numpy as np
 from libc.float cimport DBL_MAX
 from libc.math cimport fabs, fmax, sqrt
 from libc.stdlib cimport qsort
+from skokde._engine._shapes cimport check_shapes
 
 
 cdef enum:
@@ -101,6 +102,7 @@ def inliers(
     cdef Py_ssize_t i, j
     cdef bint full = size != d, far = False
     cdef double total = 0.0, deviation, middle, spread, limit
+    check_shapes(d, size, 0 < k == counts.shape[0] >= m)
     flags = np.ones(k, dtype=np.bool_)
     cdef unsigned char[::1] flag = flags.view(np.uint8)
     # A Point is two doubles.

@@ -7,6 +7,7 @@ from scipy.linalg.cython_blas cimport dgemm
 from skokde._engine._gaussian cimport (
     dot, invert, long_dot, multiply, residue, row_times, thin_factor, thin_gram, thin_limit,
 )
+from skokde._engine._shapes cimport check_shapes
 
 
 cdef inline double bracket(
@@ -47,6 +48,7 @@ def roughness(
     cdef Py_ssize_t k = means.shape[0], d = means.shape[1], m = covs.shape[0], size = covs.shape[1]
     cdef Py_ssize_t i, j, n_rows = 0, n_own = 0
     cdef bint full = size != d
+    check_shapes(d, size, m <= k == weights.shape[0])
     cdef double total = 0.0, value, log_det, trace, trace2, nothing
     cdef double[:, ::1] inverses, traces = np.empty((max(m, 1), 3))
     cdef double[::1] pair = np.empty(size), scratch = np.empty(4 * d), norms = np.zeros(k)

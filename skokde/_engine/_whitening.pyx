@@ -8,6 +8,7 @@ from skokde._engine._frame cimport (
     coordinates, Coordinates, coordinates_size, map_covariances, map_points, prepare_covariances,
 )
 from skokde._engine._gaussian cimport eigh, from_eigen, work_size
+from skokde._engine._shapes cimport check_shapes
 
 
 def standardize(const double[::1] center, const double[:, ::1] cov, double smallest):
@@ -32,6 +33,7 @@ def standardize(const double[::1] center, const double[:, ::1] cov, double small
     """
     cdef Py_ssize_t d = center.shape[0], size = cov.shape[1], i, j
     cdef bint full = size != d, constant = False
+    check_shapes(d, size, cov.shape[0] == 1)
     cdef double value
     spreads, correlations = np.empty(d), np.empty((1, size))
     cdef double[::1] spread = spreads, factor = np.empty(d)
@@ -79,6 +81,7 @@ def roots(const double[:, ::1] correlation, double floor, double share):
     """
     cdef Py_ssize_t d = correlation.shape[0], i, n_valid = 0
     cdef double log_det = 0.0, valid = 0.0, largest = 0.0
+    check_shapes(d, d, correlation.shape[1] == d)
     out_root, out_inv = np.empty((d, d)), np.empty((d, d))
     cdef double[:, ::1] root = out_root, inv_root = out_inv, vectors = np.array(correlation)
     cdef double[::1] values = np.empty(d), work = np.empty(work_size(d, d * d))
@@ -112,6 +115,7 @@ cdef mapped(
 ):
     # Points or covariances in a frame.
     cdef Py_ssize_t n = rows.shape[0], d = spread.shape[0], size = matrix.shape[0]
+    check_shapes(d, size, center.shape[0] == d and rows.shape[1] == (d if points else size))
     cdef Coordinates frame
     out = np.empty((n, rows.shape[1]))
     cdef double[:, ::1] result = out

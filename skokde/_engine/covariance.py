@@ -155,6 +155,8 @@ def widest_gap(counts: np.ndarray, points: np.ndarray) -> np.ndarray:
     weights = counts / counts.sum()
     deviations = points - weights @ points
     above = deviations > 0.0
+    # Squares of the farthest would overflow.
+    deviations = deviations / max(np.abs(deviations).max(), np.finfo(float).tiny)
     share = weights @ above
     moment = weights @ (deviations * above)
     explained = moment**2 / np.maximum(share * (1.0 - share), np.finfo(float).tiny)

@@ -210,7 +210,7 @@ class Experts(NamedTuple):
         kept = np.ones(len(totals), dtype=bool)
         for shape in {id(family.kernels): family.kernels for family in self.estimates}.values():
             own = np.array([family.kernels is shape for family in self.estimates])
-            kept[own] = totals[own] > NEGLIGIBLE * totals[own].max()
+            kept[own] = totals[own] >= NEGLIGIBLE * totals[own].max()
         chosen = np.ones(len(weights), dtype=bool)
         chosen[:n_estimates] = np.repeat(kept, n_widths)
         families = [f for f, keep in zip(self.estimates, kept, strict=True) if keep]

@@ -175,9 +175,9 @@ class KernelFamily(NamedTuple):
             shrunk = np.where(far, shrink / shrinks[0], shrink)
             covariances = np.tile(kernel, (len(means), *(1,) * kernel.ndim))
             covariances[: len(compounds)] += shrink**2 * compounds
-            parts.append(
-                (counts / counts.sum(), frame.center + shrunk[:, None] * away, covariances)
-            )
+            # Where nothing is shrunk not a bit of the means is lost.
+            shrunk_means = means - (1.0 - shrunk)[:, None] * away
+            parts.append((counts / counts.sum(), shrunk_means, covariances))
         return parts
 
 
