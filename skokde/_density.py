@@ -464,6 +464,7 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
     def _reference_experts(self, settings: Settings) -> Experts:
         """What most of the rows to come will change nothing of."""
         part, target = reference_part(self._state, settings), settings.shrinkage_target
+        groups = self._state.groups
 
         def make() -> tuple[Mixture, Experts]:
             # Finding a scale is expensive, and it is the same for any target.
@@ -473,6 +474,6 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         # Where the covariances are the same object they have not changed; the value holds it.
         return self._snapshot.lasting(
             ("reference", target is None),
-            (settings.key, id(part.covariances), part.counts, part.means, target),
+            (settings.key, id(part.covariances), part.counts, part.means, groups, target),
             make,
         )[1]
