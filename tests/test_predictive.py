@@ -386,6 +386,10 @@ def test_experts_of_coarser_levels_and_other_shapes(d, covariance_type, bandwidt
     logs = np.transpose(by_hand + gaussians)
     assert logs.shape[1] == settings.n_experts
     np.testing.assert_allclose(experts.log_densities(points), logs, rtol=1e-9, atol=1e-9)
+    # The kernel frame of the model is not that of other shapes.
+    frame = settings.bandwidth.kernel_frame(mixture, settings.structure)
+    again = Experts.of(mixture, state.groups, settings, frame)
+    np.testing.assert_array_equal(again.log_densities(points), experts.log_densities(points))
     # What is scored is their mixture, without those of next to no weight.
     counts = np.linspace(1.0, 2.0, settings.n_experts)
     counts[::5] = 1e-5

@@ -125,7 +125,8 @@ class Experts(NamedTuple):
             if shape is not settings.structure:
                 model = model._replace(covariances=shape.of_full(model.covariances))
                 target = None if target is None else shape.of_full(target)
-            kernels = rule.kernels(model, shape, target, kernel_frame)
+            known = kernel_frame if shape is settings.structure else None
+            kernels = rule.kernels(model, shape, target, known)
             estimates.append(KernelFamily.of(model, kernels))
             columns.append(len(estimates) - 1)
             n_groups = groups.shape[1]
