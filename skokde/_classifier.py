@@ -57,19 +57,22 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
     Parameters
     ----------
     covariance_type : {"full", "diag"}, default="full"
-    compression_threshold : float, default=0.08
+    compression_threshold : "predictive" or float, default="predictive"
     bandwidth : str, float or array-like, default="predictive"
-    forgetting_factor : float, default=1.0
+    forgetting_factor : float or "predictive", default=1.0
     max_components : int, default=None
         These five are the densities', see :class:`OnlineKDEDensity`. ``max_components`` is for each
-        class.
+        class. With ``forgetting_factor="predictive"`` the priors of the classes and the calibration
+        follow the stream, too: class counts that forget by factors of 1, 0.999 and 0.99 are
+        weighted by how well they predict the labels.
     calibrate : bool, default=True
         Whether `predict_proba`, and with it `predict`, go beyond Bayes' rule: log P(c | x) is then
-        log P(c) + b_c + t log p(x | c) + s log q(x | c), but for a constant, where q is a t
-        distribution about the mean of the class with the average covariance within the classes.
-        Which t, s >= 0 and b_c have the least log-loss is learned from rows that are predicted
+        log P(c) + b_c + sum_j t_j log p_j(x | c) + s log q(x | c), but for a constant, where the
+        p_j are the density estimate or parts of it (see the notes), and q is a t distribution about
+        the mean of the class with the average covariance within the classes. Which t_j, s >= 0 and
+        b_c have the least log-loss is learned from rows that are predicted
         before they are learned, from 20 rows for each class on, in which each class counts as it
-        does in ``class_count_``. False: t = 1, s = b_c = 0, as in the paper. Can be set later.
+        does in ``class_count_``. False: plain Bayes' rule, as in the paper. Can be set later.
     priors : array-like of shape (n_classes,), default=None
         Prior probabilities in the order of ``classes_``, of sum one. They are divided by their sum
         over the classes of which a sample has been seen. None: proportional to ``class_count_``.
@@ -117,7 +120,9 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
 
     Densities are often far from the truth where samples are few, and features that repeat each
     other count more than once: what Bayes' rule makes of them is far too sure. The calibration is a
-    logarithmic pool of the densities with a linear discriminant [2]_.
+    logarithmic pool of the densities with a linear discriminant [2]_. Where all is predictive the
+    density estimate of a class goes into it in parts: what is likely under narrow kernels and under
+    wide ones, of each shape, tells classes apart to different degrees.
 
     References
     ----------
@@ -154,9 +159,9 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         self,
         *,
         covariance_type: str = "full",
-        compression_threshold: float = 0.08,
+        compression_threshold: float | str = "predictive",
         bandwidth: str | float | ArrayLike = "predictive",
-        forgetting_factor: float = 1.0,
+        forgetting_factor: float | str = 1.0,
         max_components: int | None = None,
         calibrate: bool = True,
         priors: ArrayLike | None = None,

@@ -14,10 +14,12 @@ from skokde._engine.bandwidth import KernelFrame
 from skokde._engine.covariance import Structure, structure_of
 from skokde._engine.experts import (
     Experts,
+    adapted,
     build_kde,
     empty_state,
     reference_experts,
     reference_part,
+    weights_by_kind,
 )
 from skokde._engine.kde import KDE
 from skokde._engine.learn import learn
@@ -51,15 +53,21 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
     covariance_type : {"full", "diag"}, default="full"
         Structure of the components' covariances and of the bandwidth. With "diag" time and memory
         grow with the number of features, with "full" with its square and more.
-    compression_threshold : float, default=0.08
+    compression_threshold : "predictive" or float, default="predictive"
         The largest Hellinger distance, from 0 to 1 and weighted by the root of its mass, that
         merging a cluster may cost (the paper's D_th, Eq. 10). Lower values keep more components; 0
-        merges nothing but equal samples. The paper's tables are made with 0.1.
+        merges nothing but equal samples. The paper's tables are made with 0.1. "predictive": the
+        model is compressed by a low one, 0.01 at first, and scored at that and at higher ones, up
+        to 0.64, each weighted by how well it predicts the samples to come; a threshold that proves
+        of no use is given up for the next. Not more than 800 components are left by a compression.
+        With ``bandwidth="predictive"`` and full covariances kernels of half the correlations are
+        tried, too.
     bandwidth : str, float or array-like, default="predictive"
         How the kernel's covariance H is found:
 
-        - "predictive": kernels of several widths are mixed, each weighted by how well it foretells
-          the samples to come. They preserve the variance [3]_: components shrink towards the
+        - "predictive": kernels of several widths are mixed, each weighted by how well it predicts
+          the samples to come: 1/4, 1/2, 1 and 2 times the normal-reference scale, or 1/16, 1/4, 1/2
+          and 2 times where the threshold is predictive, too. They preserve the variance [3]_: components shrink towards the
           mean by as much as the kernel widens them. Compressions go by 0.7 times the
           normal-reference scale.
 
@@ -77,9 +85,12 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
           :class:`sklearn.neighbors.KernelDensity`;
         - an array of shape (d,), variances, or (d, d), a covariance: H itself, in data units. The
           latter needs ``covariance_type="full"``.
-    forgetting_factor : float, default=1.0
+    forgetting_factor : float or "predictive", default=1.0
         What older samples' counts are multiplied by with each new sample, above 0 and at most 1.
-        With f below one the model remembers about 1 / (1 - f) samples.
+        With f below one the model remembers about 1 / (1 - f) samples. "predictive", for streams
+        that may change: nothing is forgotten, but the newest 256 samples are kept as they are, and
+        two estimates of these, by factors of 0.9 and 0.99, are mixed in, as far as they predict the
+        samples to come better.
     max_components : int, default=None
         Never hold more components than this, at least 2, even where it takes merges beyond the
         threshold. None: no cap.
@@ -106,6 +117,13 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         True for features of which the kernel's spread is put in, since the data have none: constant
         ones, and those that are linear functions of each other (or seem so, as with fewer samples
         than features), as described in the notes. All False if the bandwidth is an array.
+    expert_weights_ : dict of {str: ndarray}
+        What prediction has found, as weights of sum one: "threshold" of shape (n_thresholds,), from
+        the finest that is held to the coarsest; "width" (n_widths,), from the narrowest kernel to
+        the widest; "shape" (n_shapes,), the full covariance and that of half its correlations;
+        "outliers" of shape (n_shapes, 3), the weight, of one in all, of single Gaussians with the
+        standard deviations of all samples and 4 and 16 times as large ones; "memory", that of all
+        samples, and of the newest by each factor. Of one entry where there is nothing to find.
     n_samples_seen_ : float
         Sum of the weights of all rows seen, without forgetting.
     n_features_in_ : int
@@ -165,9 +183,9 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         self,
         *,
         covariance_type: str = "full",
-        compression_threshold: float = 0.08,
+        compression_threshold: float | str = "predictive",
         bandwidth: str | float | ArrayLike = "predictive",
-        forgetting_factor: float = 1.0,
+        forgetting_factor: float | str = 1.0,
         max_components: int | None = None,
     ):
         self.covariance_type = covariance_type
@@ -358,6 +376,13 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         return settings.bandwidth.reported_scale(self._kernel_frame(settings))
 
     @property
+    def expert_weights_(self) -> dict[str, np.ndarray]:
+        """Weights of all that is tried."""
+        self._fitted("expert_weights_")
+        settings = self._settings()
+        return weights_by_kind(adapted(self._state, settings), settings)
+
+    @property
     def outliers_(self) -> np.ndarray:
         """Components that the bandwidth does not go by."""
         mixture = self._fitted("outliers_")
@@ -484,6 +509,6 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         # Where the covariances are the same object they have not changed; the value holds it.
         return self._snapshot.lasting(
             ("reference", target is None),
-            (settings.key, id(part.covariances), part.counts, part.means, target),
+            (settings.key, id(part.covariances), part.counts, part.means, state.partitions, target),
             make,
         )[1]

@@ -11,6 +11,7 @@ from scipy.stats import multivariate_normal
 
 import twins
 from skokde import OnlineKDEDensity
+from skokde._base import Snapshot
 from skokde._engine.bandwidth import (
     COMPRESSION_SCALE,
     GAUSSIAN_SCALES,
@@ -385,6 +386,10 @@ def test_experts_of_coarser_levels_and_other_shapes(d, covariance_type, bandwidt
     logs = np.transpose(by_hand + gaussians)
     assert logs.shape[1] == settings.n_experts
     np.testing.assert_allclose(experts.log_densities(points), logs, rtol=1e-9, atol=1e-9)
+    # The kernel frame of the model is not that of other shapes.
+    frame = settings.bandwidth.kernel_frame(mixture, settings.structure)
+    again = Experts.of(mixture, state.groups, settings, frame)
+    np.testing.assert_array_equal(again.log_densities(points), experts.log_densities(points))
     # What is scored is their mixture, without those of next to no weight.
     counts = np.linspace(1.0, 2.0, settings.n_experts)
     counts[::5] = 1e-5
@@ -424,6 +429,22 @@ def test_levels_and_shapes_for_any_block_size(covariance_type):
         state = learn(state, X[140:], np.ones(60), second)
         assert len(state.groups) == second.n_levels
         assert len(state.expert_counts) == second.n_experts
+
+
+def test_groups_that_change_are_scored_at_once():
+    # A compression that merges nothing leaves the same components, perhaps in other groups.
+    settings = levels_and_shapes("full", 2)
+    X = twins.clumps(2, 150)
+    density = density_of("full", X)
+    state = learn(empty_state(2, settings), X, np.ones(len(X)), settings)
+    different = set()
+    for groups in (state.groups, np.zeros_like(state.groups)):
+        density._state = state._replace(groups=groups)
+        density._snapshot = Snapshot(density._snapshot)  # as learning does
+        got = density._kde(settings).log_density(X)
+        np.testing.assert_array_equal(got, build_kde(density._state, settings).log_density(X))
+        different.add(got.tobytes())
+    assert len(different) == 2
 
 
 @both_structures

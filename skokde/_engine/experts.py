@@ -220,6 +220,30 @@ class Experts(NamedTuple):
         return KDE((*families, *self.gaussians), weights, group_weights, len(families) * n_widths)
 
 
+def weights_by_kind(state: State, settings: Settings) -> dict[str, np.ndarray]:
+    """What the experts are credited with, summed over all but one kind of choice each."""
+    n_shapes, n_widths = len(settings.shapes), settings.bandwidth.n_widths
+    shares = state.expert_counts / state.expert_counts.sum()
+    n = n_shapes * (1 + settings.n_levels) * n_widths
+    estimates = shares[:n].reshape(n_shapes, 1 + settings.n_levels, n_widths)
+    total = max(estimates.sum(), np.finfo(float).tiny)
+    # A threshold that is given up is as the one that is held.
+    by_threshold = estimates.sum(axis=(0, 2)) / total
+    held = by_threshold[: state.level + 1].sum()
+    memory = np.ones(1)
+    if state.recent is not None:
+        credits = state.recent.credits / state.recent.credits.sum()
+        short = credits[1:].reshape(len(settings.memories), -1).sum(axis=1)
+        memory = np.append(credits[0], short)
+    return {
+        "threshold": np.append(held, by_threshold[state.level + 1 :]),
+        "width": estimates.sum(axis=(0, 1)) / total,
+        "shape": estimates.sum(axis=(1, 2)) / total,
+        "outliers": shares[n:].reshape(n_shapes, -1),
+        "memory": memory,
+    }
+
+
 def prequential_splits(state: State, settings: Settings) -> Iterator[tuple[Experts, np.ndarray]]:
     """Densities and masks over the Diracs: which are predicted by them.
 
