@@ -67,9 +67,9 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
 
         - "predictive": kernels of several widths are mixed, each weighted by how well it predicts
           the samples to come: 1/4, 1/2, 1 and 2 times the normal-reference scale, or 1/16, 1/4, 1/2
-          and 2 times where the threshold is predictive, too. They preserve the variance [3]_: components shrink towards the
-          mean by as much as the kernel widens them. Compressions go by 0.7 times the
-          normal-reference scale.
+          and 2 times where the threshold is predictive, too. They preserve the variance [3]_:
+          components shrink towards the mean by as much as the kernel widens them. Compressions go
+          by 0.7 times the normal-reference scale.
 
         The others are one width each, by which the model is compressed, too (Section 2.2 of [1]_):
 
