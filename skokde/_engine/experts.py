@@ -1,10 +1,11 @@
 """Experts, weighted by how well they predict samples before these are learned.
 
-Not in the paper. Whatever is uncertain of what is scored, today the width of the kernel, is tried
-in several ways at once: each is an expert, with a density of its own. Samples that came after the
-last compression stand in the model as they came, so they can be taken out again and scored under
-what is left: the predictive likelihood of each expert comes for free, and the weights of a mixture
-of them follow by expectation maximisation.
+Not in the paper. Whatever is uncertain of what is scored is tried in several ways at once: how far
+the model is compressed, what shape its kernels have, and how wide they are. Each combination is an
+expert, with a density of its own. Samples that came after the last compression stand in the model
+as they came, so they can be taken out again and scored under what is left: the predictive
+likelihood of each expert comes for free, and the weights of a mixture of them follow by expectation
+maximisation. Short memories, see `recent`, are experts beside all of these.
 """
 
 from __future__ import annotations
