@@ -499,6 +499,15 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
     def _reference_experts(self, state: State, settings: Settings) -> Experts:
         """What most of the rows to come will change nothing of."""
         part, target = reference_part(state, settings), settings.shrinkage_target
+        key = (
+            settings.key,
+            id(part.covariances),
+            part.counts,
+            part.means,
+            state.partitions,
+            state.expert_counts,
+            target,
+        )
 
         def make() -> tuple[Mixture, Experts]:
             # Finding a scale is expensive, and it is the same for any target.
@@ -507,8 +516,4 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
             return part, reference_experts(state, settings, frame)
 
         # Where the covariances are the same object they have not changed; the value holds it.
-        return self._snapshot.lasting(
-            ("reference", target is None),
-            (settings.key, id(part.covariances), part.counts, part.means, state.partitions, target),
-            make,
-        )[1]
+        return self._snapshot.lasting(("reference", target is None), key, make)[1]

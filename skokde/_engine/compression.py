@@ -8,6 +8,7 @@ import numpy as np
 
 from skokde._engine._compression import cluster as _cluster
 from skokde._engine._compression import merge as _merge
+from skokde._engine._moments import match_group_moments
 from skokde._engine.bandwidth import KernelFrame
 from skokde._engine.kde import Components, components_in, factorize
 from skokde._engine.mixture import Mixture, flatten
@@ -19,6 +20,8 @@ DETAIL_BANDWIDTH = 1.0 / 8.0
 # at most, for which a higher one is taken.
 THRESHOLDS = np.array([0.01, 0.04, 0.08, 0.16, 0.32, 0.64])
 MOST_COMPONENTS = 800
+# Above this threshold clusters need not be found from the components themselves.
+COARSEST_EXACT = 0.08
 
 
 def cluster(
@@ -58,6 +61,30 @@ def cluster(
         first_cut,
         -1 if max_clusters is None else max_clusters,
     )
+
+
+def cluster_in_steps(
+    components: Components, thresholds: np.ndarray, first_cut: np.ndarray
+) -> np.ndarray:
+    """The same, where clusters of high thresholds are made of those of the highest fine one.
+
+    An exact error takes the square of the number of components, unless it is enough to know that it
+    is above a low threshold.
+
+    Returns
+    -------
+    (n_levels, k) array of intp
+    """
+    n_fine = np.searchsorted(thresholds, COARSEST_EXACT, side="right")
+    if n_fine in (0, len(thresholds)):
+        return cluster(components, thresholds, first_cut)
+    labels = cluster(components, thresholds[:n_fine], first_cut)
+    last = labels[-1]
+    order = np.argsort(last, kind="stable")
+    starts = np.searchsorted(last[order], np.arange(last.max() + 2))
+    groups = Components(*match_group_moments(*components, order, starts))
+    coarser = cluster(groups, thresholds[n_fine:], first_cut)
+    return np.ascontiguousarray(np.concatenate([labels, coarser[:, last]]))
 
 
 class Compressed(NamedTuple):
@@ -166,7 +193,7 @@ def compress(
         A mixture of the same count, mean and covariance.
     """
     components = components_in(kernel.frame, *mixture.sample_model)
-    labels = cluster(components, thresholds[level:], kernel.first_cut)
+    labels = cluster_in_steps(components, thresholds[level:], kernel.first_cut)
     if most is not None:
         few_enough = labels.max(axis=1) < most
         if few_enough.any():

@@ -1,10 +1,11 @@
 """Experts, weighted by how well they predict samples before these are learned.
 
-Not in the paper. Whatever is uncertain of what is scored, today the width of the kernel, is tried
-in several ways at once: each is an expert, with a density of its own. Samples that came after the
-last compression stand in the model as they came, so they can be taken out again and scored under
-what is left: the predictive likelihood of each expert comes for free, and the weights of a mixture
-of them follow by expectation maximisation.
+Not in the paper. Whatever is uncertain of what is scored is tried in several ways at once: how far
+the model is compressed, what shape its kernels have, and how wide they are. Each combination is an
+expert, with a density of its own. Samples that came after the last compression stand in the model
+as they came, so they can be taken out again and scored under what is left: the predictive
+likelihood of each expert comes for free, and the weights of a mixture of them follow by expectation
+maximisation. Short memories, see `recent`, are experts beside all of these.
 """
 
 from __future__ import annotations
@@ -85,8 +86,7 @@ def next_level(level: int, expert_counts: np.ndarray, settings: Settings) -> int
     """
     if not settings.n_levels:
         return level
-    n = len(settings.shapes) * (1 + settings.n_levels) * settings.bandwidth.n_widths
-    counts = expert_counts[:n].reshape(len(settings.shapes), 1 + settings.n_levels, -1)
+    counts, _ = by_kind(expert_counts, settings)
     shares = np.cumsum(counts.sum(axis=(0, 2))) / counts.sum()
     if level + 2 < settings.n_levels and shares[level + 1] < OF_NO_USE:
         return level + 1
@@ -126,25 +126,23 @@ def without_diracs(mixture: Mixture, chosen: np.ndarray) -> Mixture:
 
 
 class Experts(NamedTuple):
-    """The densities of all experts.
+    """The densities of all experts, or of those that matter.
 
     Attributes
     ----------
-    estimates : tuple of KernelFamily
+    estimates : tuple of tuples of KernelFamily or None
+        For each shape, and each resolution that differs from the one before; None if it does not
+        matter.
     gaussians : tuple of KernelFamily
-        Of one component, the mean.
-    columns : (n_experts,) array of intp
-        Which of these families' densities each expert has. Where a threshold merges nothing it is
-        that of the next lower one.
-    groups : (n_groups, n_densities) array of bool
-        Which densities belong to each group of experts: the kernels of a shape, or its narrow ones
-        and its wide ones; the single Gaussians of the shape belong to both.
+        For each shape, of one component, the mean; there may be none.
+    resolutions : (1 + n_levels,) array of intp
+        Which of the resolutions each threshold has: where it merges nothing, that of the next lower
+        one.
     """
 
-    estimates: tuple[KernelFamily, ...]
+    estimates: tuple[tuple[KernelFamily | None, ...], ...]
     gaussians: tuple[KernelFamily, ...]
-    columns: np.ndarray
-    groups: np.ndarray
+    resolutions: np.ndarray
 
     @classmethod
     def of(
@@ -152,80 +150,127 @@ class Experts(NamedTuple):
         mixture: Mixture,
         partitions: np.ndarray,
         settings: Settings,
+        expert_counts: np.ndarray | None = None,
         kernel_frame: KernelFrame | None = None,
     ) -> Self:
-        """Of a mixture that is not empty, with its partitions at higher thresholds."""
-        rule, n_widths = settings.bandwidth, settings.bandwidth.n_widths
-        estimates, gaussians, places, shapes = [], [], [], []
-        for number, shape in enumerate(settings.shapes):
+        """Of a mixture that is not empty, with its partitions at higher thresholds.
+
+        Parameters
+        ----------
+        mixture : Mixture
+        partitions : (n_levels, n_compressed) array
+        settings : Settings
+        expert_counts : (n_experts,) array, default=None
+            By which it is told which experts matter; None: all do.
+        kernel_frame : KernelFrame, default=None
+            That of the mixture, where it is known.
+        """
+        rule, structure, target = settings.bandwidth, settings.structure, settings.shrinkage_target
+        n_clusters = np.append(partitions.shape[1], partitions.max(axis=1, initial=-1) + 1)
+        resolutions = np.append(0, np.cumsum(n_clusters[1:] < n_clusters[:-1]))
+        matter = np.ones((len(settings.shapes), resolutions[-1] + 1), dtype=bool)
+        if expert_counts is not None:
+            matter = that_matter(at_resolutions(expert_counts, resolutions, settings))
+        estimates, gaussians = [], []
+        for shape, wanted in zip(settings.shapes, matter, strict=True):
             model = mixture.sample_model
-            if shape is not settings.structure:
+            if shape is not structure:
                 model = model._replace(covariances=shape.shaped(model.covariances))
-            kernels = rule.kernels(
-                mixture, settings.structure, settings.shrinkage_target, shape, kernel_frame
-            )
-            families = [KernelFamily.of(model, kernels)]
-            places.append(len(estimates))
-            n_left = partitions.shape[1]
-            for labels in partitions:
-                if labels.max(initial=-1) + 1 < n_left:
-                    n_left = labels.max() + 1
-                    families.append(KernelFamily.of(model.grouped(labels), kernels))
-                places.append(len(estimates) + len(families) - 1)
-            estimates += families
-            shapes += len(families) * n_widths * [number]
+            kernels = rule.kernels(mixture, structure, target, shape, kernel_frame)
+            families: list[KernelFamily | None] = []
+            for resolution, needed in enumerate(wanted):
+                level = int(np.argmax(resolutions == resolution))
+                merged = model.grouped(partitions[level - 1]) if needed and level else model
+                families.append(KernelFamily.of(merged, kernels) if needed else None)
+            estimates.append(tuple(families))
             if rule.gaussian_scales:
                 gaussians.append(KernelFamily.single_gaussians(kernels, rule.gaussian_scales))
-        n = len(shapes)
-        columns = np.add.outer(n_widths * np.array(places), np.arange(n_widths)).ravel()
-        columns = np.append(columns, n + np.arange(len(gaussians) * len(rule.gaussian_scales)))
-        narrow = np.arange(n) % n_widths < rule.n_narrow
-        of_gaussians = np.repeat(np.arange(len(gaussians)), len(rule.gaussian_scales))
-        groups = [
-            np.append((np.array(shapes) == number) & (narrow == side), of_gaussians == number)
-            for number in range(len(settings.shapes))
-            for side in ((True, False) if rule.n_narrow else (False,))
-        ]
-        return cls(tuple(estimates), tuple(gaussians), columns, np.array(groups))
+        return cls(tuple(estimates), tuple(gaussians), resolutions)
+
+    @property
+    def n_components(self) -> int:
+        """Of the mixture."""
+        finest = next(f for f in self.estimates[0] if f is not None)
+        return finest.model.n_components
 
     def with_later(self, counts: np.ndarray, means: np.ndarray) -> Self:
         """Of a mixture with more Diracs, too."""
-        estimates = tuple(family.with_later(counts, means) for family in self.estimates)
+        estimates = tuple(
+            tuple(family and family.with_later(counts, means) for family in families)
+            for families in self.estimates
+        )
         return self._replace(estimates=estimates)
 
     def log_densities(self, X: np.ndarray) -> np.ndarray:
-        """Log-densities (n, n_experts) of rows, in nats."""
-        logs = [family.log_densities(X) for family in (*self.estimates, *self.gaussians)]
-        return np.concatenate(logs, axis=1)[:, self.columns]
+        """Log-densities (n, n_experts) of rows, in nats, where all experts are there."""
+        parts = []
+        for families in self.estimates:
+            logs = [family.log_densities(X) for family in families]
+            parts += [logs[resolution] for resolution in self.resolutions]
+        parts += [family.log_densities(X) for family in self.gaussians]
+        return np.concatenate(parts, axis=1)
 
-    def mixed(self, expert_counts: np.ndarray) -> KDE:
+    def mixed(self, expert_counts: np.ndarray, settings: Settings) -> KDE:
         """What is scored: estimates that weigh little beside the best of their shape are left out.
 
         Single Gaussians never are: they are for what no estimate has seen.
         """
-        weights = np.bincount(self.columns, expert_counts)
-        n_widths = len(self.estimates[0].kernels.widths)
-        n_estimates = len(self.estimates) * n_widths
-        totals = weights[:n_estimates].reshape(-1, n_widths).sum(axis=1)
-        kept = np.ones(len(totals), dtype=bool)
-        for shape in {id(family.kernels): family.kernels for family in self.estimates}.values():
-            own = np.array([family.kernels is shape for family in self.estimates])
-            kept[own] = totals[own] >= NEGLIGIBLE * totals[own].max()
-        chosen = np.ones(len(weights), dtype=bool)
-        chosen[:n_estimates] = np.repeat(kept, n_widths)
-        families = [f for f, keep in zip(self.estimates, kept, strict=True) if keep]
-        weights = weights[chosen] / weights[chosen].sum()
-        group_weights = self.groups[:, chosen] * weights
+        rule = settings.bandwidth
+        weights = at_resolutions(expert_counts, self.resolutions, settings)
+        _, of_gaussians = by_kind(expert_counts, settings)
+        matter = that_matter(weights)
+        families = [
+            family
+            for of_shape, needed in zip(self.estimates, matter, strict=True)
+            for family, is_needed in zip(of_shape, needed, strict=True)
+            if is_needed
+        ]
+        # Of each density the shape, and whether it belongs with narrow kernels or wide ones.
+        shape = np.append(
+            np.repeat(np.nonzero(matter)[0], rule.n_widths), np.nonzero(of_gaussians + 1.0)[0]
+        )
+        narrow = np.tile(np.arange(rule.n_widths) < rule.n_narrow, len(families))
+        both = np.ones(of_gaussians.size, dtype=bool)
+        sides = (np.append(narrow, both), np.append(~narrow, both))
+        groups = np.array(
+            [
+                (shape == number) & side
+                for number in range(len(settings.shapes))
+                for side in (sides if rule.n_narrow else sides[1:])
+            ]
+        )
+        weights = np.append(weights[matter], of_gaussians)
+        weights /= weights.sum()
+        group_weights = groups * weights
         group_weights /= group_weights.sum(axis=1, keepdims=True)
-        return KDE((*families, *self.gaussians), weights, group_weights, len(families) * n_widths)
+        return KDE((*families, *self.gaussians), weights, group_weights, len(narrow))
+
+
+def at_resolutions(
+    expert_counts: np.ndarray, resolutions: np.ndarray, settings: Settings
+) -> np.ndarray:
+    """Counts (n_shapes, n_resolutions, n_widths) of the estimates among the experts."""
+    estimates, _ = by_kind(expert_counts, settings)
+    firsts = np.flatnonzero(np.diff(resolutions, prepend=-1))
+    return np.add.reduceat(estimates, firsts, axis=1)
+
+
+def by_kind(expert_counts: np.ndarray, settings: Settings) -> tuple[np.ndarray, np.ndarray]:
+    """Counts (n_shapes, 1 + n_levels, n_widths) of estimates, (n_shapes, n_scales) of Gaussians."""
+    shape = len(settings.shapes), 1 + settings.n_levels, settings.bandwidth.n_widths
+    n = int(np.prod(shape))
+    return expert_counts[:n].reshape(shape), expert_counts[n:].reshape(len(settings.shapes), -1)
+
+
+def that_matter(weights: np.ndarray) -> np.ndarray:
+    """Which estimates (n_shapes, n_resolutions) are scored, by the weights of their widths."""
+    totals = weights.sum(axis=2)
+    return totals >= NEGLIGIBLE * totals.max(axis=1, keepdims=True)
 
 
 def weights_by_kind(state: State, settings: Settings) -> dict[str, np.ndarray]:
     """What the experts are credited with, summed over all but one kind of choice each."""
-    n_shapes, n_widths = len(settings.shapes), settings.bandwidth.n_widths
-    shares = state.expert_counts / state.expert_counts.sum()
-    n = n_shapes * (1 + settings.n_levels) * n_widths
-    estimates = shares[:n].reshape(n_shapes, 1 + settings.n_levels, n_widths)
+    estimates, gaussians = by_kind(state.expert_counts / state.expert_counts.sum(), settings)
     total = max(estimates.sum(), np.finfo(float).tiny)
     # A threshold that is given up is as the one that is held.
     by_threshold = estimates.sum(axis=(0, 2)) / total
@@ -239,7 +284,7 @@ def weights_by_kind(state: State, settings: Settings) -> dict[str, np.ndarray]:
         "threshold": np.append(held, by_threshold[state.level + 1 :]),
         "width": estimates.sum(axis=(0, 1)) / total,
         "shape": estimates.sum(axis=(1, 2)) / total,
-        "outliers": shares[n:].reshape(n_shapes, -1),
+        "outliers": gaussians,
         "memory": memory,
     }
 
@@ -363,7 +408,8 @@ def reference_experts(
         That of the mixture, where it is known.
     """
     state = adapted(state, settings)
-    return Experts.of(reference_part(state, settings), state.partitions, settings, kernel_frame)
+    part = reference_part(state, settings)
+    return Experts.of(part, state.partitions, settings, state.expert_counts, kernel_frame)
 
 
 def build_kde(state: State, settings: Settings, reference: Reference = reference_experts) -> KDE:
@@ -381,12 +427,12 @@ def build_kde(state: State, settings: Settings, reference: Reference = reference
     if settings.n_experts > 1 and not state.n_compressed:
         state = state._replace(expert_counts=predict_latest(state, settings))
     experts = reference(state, settings)
-    n_later = state.mixture.n_components - experts.estimates[0].model.n_components
+    n_later = state.mixture.n_components - experts.n_components
     if n_later:
         experts = experts.with_later(
             state.mixture.counts[-n_later:], state.mixture.means[-n_later:]
         )
-    kde = experts.mixed(state.expert_counts)
+    kde = experts.mixed(state.expert_counts, settings)
     if settings.memories and newest is not None and len(newest.rows):
         kde = recent.mixed_with(kde, newest, state.mixture, settings)
     return kde

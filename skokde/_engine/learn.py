@@ -28,6 +28,8 @@ LEAST_FINE_GROWTH = 1 / 16
 ENOUGH_NEW = 64
 # Their share of the components under a cap.
 OUTLIERS = 0.2
+# Of a long block not all is looked through for the next prediction.
+SOME_ROWS = 64
 
 
 def next_limit(mixture: Mixture, settings: Settings) -> int:
@@ -124,7 +126,7 @@ def learn(
     while done < len(X):
         part = slice(done, len(X))
         if settings.memories:
-            n = rows_until_due(state.recent, X[part])
+            n = rows_until_due(state.recent, X[done : done + SOME_ROWS])
             if not n:
                 state = predict_pending(state, settings, reference)
                 continue
