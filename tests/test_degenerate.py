@@ -256,9 +256,9 @@ STREAMS = {
     },
     "a class that appears late": Stream(
         # After 10^5 samples; by the true densities and priors 0.94 of its rows are right.
-        TWO_NEAR,
-        y=halves(120),
-        w=np.repeat([1700.0, 1.0], 60),
+        np.concatenate([normal(1200, 2), TWO_NEAR[60:]]),
+        y=np.repeat([0, 1], [1200, 60]),
+        w=np.repeat([85.0, 1.0], [1200, 60]),
         classifier=right(0.85, last=60),
     ),
     "a class that vanishes": Stream(
