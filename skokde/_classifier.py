@@ -526,7 +526,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         age_class_counts(class_count, codes, weights, settings.forgetting_factor)
         class_memory = None
         if settings.memories:
-            class_memory = self._class_memory or ClassMemory.start(len(class_count))
+            class_memory = self._class_memory or ClassMemory.start(self.class_count_)
             class_memory = class_memory.updated(codes, weights)
         parameters = {name: getattr(self, name) for name in DENSITY_PARAMETERS}
         state = {"n_features_in_": self.n_features_in_}

@@ -34,9 +34,9 @@ class ClassMemory(NamedTuple):
     weights: np.ndarray
 
     @classmethod
-    def start(cls, n_classes: int) -> Self:
-        """Before the first row."""
-        return cls(np.zeros((len(FACTORS), n_classes)), FIRST_WEIGHTS)
+    def start(cls, class_count: np.ndarray) -> Self:
+        """From what the classes count so far: nothing before the first row."""
+        return cls(np.tile(class_count, (len(FACTORS), 1)), FIRST_WEIGHTS)
 
     def grown(self, chosen: np.ndarray, n_classes: int) -> Self:
         """With more classes, the old ones having new numbers among them."""
