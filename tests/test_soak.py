@@ -77,7 +77,7 @@ def test_blocks_are_mixed_and_leave_nothing_out():
 
 
 def many():
-    return OnlineKDEDensity(compression_threshold=0.0).fit(STREAM.rows(0, 301)[0])
+    return OnlineKDEDensity(compression_threshold=0.0).fit(STREAM.rows(0, 1202)[0])
 
 
 BREAK = {

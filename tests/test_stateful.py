@@ -57,8 +57,8 @@ block = {
 }
 
 PARAMETERS = {
-    "forgetting_factor": [1.0, 0.97, 0.5, 1e-3],
-    "compression_threshold": [0.0, 0.02, 0.08, 0.5, 1.0],
+    "forgetting_factor": [1.0, 0.97, 0.5, 1e-3, "predictive"],
+    "compression_threshold": ["predictive", 0.0, 0.02, 0.08, 0.5, 1.0],
     "max_components": [None, 2, 7, 40],
     "bandwidth": ["predictive", "plugin", "okde", "silverman", "scott", 0.3, "variances"],
 }
@@ -221,7 +221,8 @@ class Calls(RuleBasedStateMachine):
         for name in ("priors", "n_jobs"):  # without influence
             parameters.pop(name, None)
         weights = np.ones(len(X)) if weights is None else weights
-        self.stream.learn(X, y, weights, parameters["forgetting_factor"])
+        f = parameters["forgetting_factor"]
+        self.stream.learn(X, y, weights, 1.0 if f == "predictive" else f)
         self.history.append((parameters, X, y, weights))
 
     # Most rules end with a block, so that streams get long.
@@ -417,6 +418,13 @@ class ClassifierCalls(Calls):
         if not len(stream.X):
             return
         came = rows.any(axis=1)
+        if classifier.priors is None and classifier._class_memory is not None:
+            prior = classifier.class_prior_
+            np.testing.assert_allclose(prior.sum(), 1.0, rtol=1e-12)
+            assert not prior[~came].any()
+            assert np.all(prior[counts > 0.0] > 0.0)
+            self.look(self.probes)
+            return
         prior = counts if classifier.priors is None else classifier.priors * came
         if not prior.any():
             prior = came

@@ -31,8 +31,8 @@ from skokde import OnlineKDEClassifier
 N_CLASSES = 3
 N_CHECKS = 50
 LONGEST_BLOCK = 10_000
-# Of each class. More than the streams here need: it shall notice growth, not limit it.
-MOST_COMPONENTS = 300
+# Of each class: what a compression may leave, and half as many more before the next.
+MOST_COMPONENTS = 1201
 # Distances of the far probes from zero.
 FAR = (1e3, 1e30, 1e100)
 # Sums of up to 10^7 counts round differently in another order.
