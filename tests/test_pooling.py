@@ -34,7 +34,16 @@ both_structures = pytest.mark.parametrize("covariance_type", ["full", "diag"])
 MANY = 1e9  # samples that the model remembers: no prediction is forgotten
 
 
-def predictions(n=80, n_classes=3, *, seed=0, sure=3.0):
+# Groups of experts, and discriminants.
+NUMBERS = {"one of each": (1, 1), "two groups": (2, 1), "with memories": (4, 3)}
+each_number = pytest.mark.parametrize("numbers", NUMBERS.values(), ids=NUMBERS)
+
+
+def bayes(n_classes=3, numbers=(1, 1)):
+    return LogLinearPool.bayes(n_classes, *numbers)
+
+
+def predictions(n=80, n_classes=3, *, seed=0, sure=3.0, numbers=(1, 1)):
     """What `learn_pool` takes but for the pool: of densities that are too sure by a factor."""
     rng = np.random.default_rng([seed, n_classes])
     prior = rng.dirichlet(np.full(n_classes, 5.0))
@@ -43,26 +52,34 @@ def predictions(n=80, n_classes=3, *, seed=0, sure=3.0):
     log_density[np.arange(n), codes] += 1.0
     linear = 0.5 * log_density + rng.normal(size=(n, n_classes))
     counts = rng.uniform(0.5, 2.0, size=n)
-    return np.log(prior), sure * log_density, linear, codes, counts
+    # Of others each repeats the first in part, and all groups together are as sure as one.
+    groups = [sure * log_density] + [
+        sure * (log_density + (1.0 + i) * rng.normal(size=log_density.shape))
+        for i in range(numbers[0] - 1)
+    ]
+    others = [0.5 * linear + rng.normal(size=linear.shape) for _ in range(numbers[1] - 1)]
+    return np.log(prior), np.array([*groups, linear, *others]), codes, counts
 
 
-def plain_loss(weights, pool, log_prior, log_density, linear, codes, counts):
+def plain_loss(weights, pool, log_prior, log_densities, codes, counts):
     """Log-loss of the rows, and the parabola of what was learned before, from the formula."""
-    t, s, *b = weights
-    log_p = log_softmax(log_prior + b + t * log_density + s * linear, axis=1)
-    step = weights - pool.weights
+    n = len(log_densities)
+    tempered = sum(t * logs for t, logs in zip(weights[:n], log_densities, strict=True))
+    log_p = log_softmax(log_prior + weights[n:] + tempered, axis=1)
+    step = weights - np.append(pool.exponents, pool.offsets)
     return 0.5 * step @ pool.precision @ step - counts @ log_p[np.arange(len(codes)), codes]
 
 
 def minimum(pool, *batch):
-    bounds = [(0.0, None)] * 2 + [(None, None)] * (len(pool.weights) - 2)
+    n = len(pool.exponents)
+    bounds = [(0.0, None)] * n + [(None, None)] * len(pool.offsets)
     return minimize(
         plain_loss,
         pool.weights,
         args=(pool, *batch),
         method="L-BFGS-B",
         bounds=bounds,
-        options={"ftol": 1e-15, "gtol": 1e-9, "maxiter": 1000},
+        options={"ftol": 1e-15, "gtol": 1e-9, "maxiter": 5000, "maxfun": 100_000},
     ).x
 
 
@@ -85,25 +102,47 @@ def hessian(function, x, step=1e-4):
 # -------------------------------------------------------------------------------------- learning
 
 
-def test_bayes_rule_is_where_it_begins():
-    pool = LogLinearPool.bayes(3)
-    log_prior, log_density, linear, *_ = predictions()
-    np.testing.assert_array_equal(
-        pool.logits(log_prior, log_density, linear), log_prior + log_density
-    )
-    np.testing.assert_array_equal(pool.precision, PRIOR_PRECISION * np.eye(5))
+@each_number
+def test_bayes_rule_is_where_it_begins(numbers):
+    pool = bayes(3, numbers)
+    log_prior, log_densities, *_ = predictions(numbers=numbers)
+    # Of several groups each counts as much, and all together as one.
+    expected = log_prior + log_densities[: numbers[0]].mean(axis=0)
+    got = pool.logits(log_prior, log_densities)
+    if numbers == (1, 1):
+        np.testing.assert_array_equal(got, expected)
+    np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-12)
+    np.testing.assert_array_equal(pool.precision, PRIOR_PRECISION * np.eye(sum(numbers) + 3))
+    np.testing.assert_array_equal(pool.offsets, np.zeros(3))
     assert pool.count == 0.0
 
 
 def test_logits_by_hand():
-    pool = LogLinearPool(np.array([0.5, 2.0, 1.0, -1.0]), np.eye(4), 0.0)
-    logits = pool.logits(np.array([-1.0, -2.0]), np.array([[2.0, 4.0]]), np.array([[1.0, 3.0]]))
+    pool = LogLinearPool(np.array([0.5, 2.0]), np.array([1.0, -1.0]), np.eye(4), 0.0)
+    logits = pool.logits(np.array([-1.0, -2.0]), np.array([[[2.0, 4.0]], [[1.0, 3.0]]]))
     np.testing.assert_array_equal(logits, [[-1 + 1 + 1 + 2, -2 - 1 + 2 + 6]])
+    np.testing.assert_array_equal(pool.weights, [0.5, 2.0, 1.0, -1.0])
+    other = pool.with_weights(np.array([4.0, 3.0, 2.0, 1.0]))
+    assert (other.exponents.tolist(), other.offsets.tolist()) == ([4.0, 3.0], [2.0, 1.0])
+    assert other.precision is pool.precision
+    three = LogLinearPool(np.array([0.5, 2.0, 3.0]), np.zeros(2), np.eye(5), 0.0)
+    logs = np.array([[[2.0, 4.0]], [[1.0, 3.0]], [[-1.0, 1.0]]])
+    np.testing.assert_array_equal(three.logits(np.zeros(2), logs), [[1 + 2 - 3, 2 + 6 + 3]])
 
 
+def test_other_densities_start_from_bayes_rule():
+    pool = learn_pool(bayes(3, (2, 1)), *predictions(numbers=(2, 1)), MANY)
+    assert pool.adapted(2, 1) is pool
+    for numbers in ((1, 1), (4, 3), (1, 3)):
+        for ours, theirs in zip(pool.adapted(*numbers), bayes(3, numbers), strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+
+
+@each_number
 @pytest.mark.parametrize("n_classes", [2, 3, 5])
-def test_the_first_batch_has_the_least_loss(n_classes):
-    pool, batch = LogLinearPool.bayes(n_classes), predictions(n_classes=n_classes)
+def test_the_first_batch_has_the_least_loss(n_classes, numbers):
+    pool = bayes(n_classes, numbers)
+    batch = predictions(n_classes=n_classes, numbers=numbers)
     learned = learn_pool(pool, *batch, MANY)
     expected = minimum(pool, *batch)
     np.testing.assert_allclose(learned.weights, expected, atol=1e-3)
@@ -114,22 +153,28 @@ def test_the_first_batch_has_the_least_loss(n_classes):
     assert learned.count == pytest.approx(batch[-1].sum())
 
 
+@each_number
 @pytest.mark.parametrize("sure", [0.1, 0.3, 1.0])
-def test_no_gradient_is_left(sure):
-    pool = learn_pool(LogLinearPool.bayes(3), *predictions(), MANY)
-    batch = predictions(seed=1, sure=sure)
+def test_no_gradient_is_left(sure, numbers):
+    pool = learn_pool(bayes(3, numbers), *predictions(numbers=numbers), MANY)
+    batch = predictions(seed=1, sure=sure, numbers=numbers)
     learned = learn_pool(pool, *batch, MANY)
-    assert learned.weights[:2].min() > 0.0
+    free = learned.weights > 0.0
+    free[sum(numbers) :] = True
+    if numbers == (1, 1):
+        assert free.all()
     gradient = approx_fprime(learned.weights, plain_loss, 1e-6, pool, *batch)
-    np.testing.assert_allclose(gradient, 0.0, atol=2e-2)
+    np.testing.assert_allclose(gradient[free], 0.0, atol=2e-2)
+    # Where an exponent is held at zero it would fall.
+    assert np.all(gradient[~free] > -2e-2)
     np.testing.assert_allclose(learned.weights, minimum(pool, *batch), atol=1e-4)
 
 
 @pytest.mark.parametrize("gap", [30.0, 1e3, 1e30])
 def test_classes_that_are_told_apart_for_certain_take_no_longer(monkeypatch, gap):
     # The loss is zero but for rounding.
-    log_prior, _, linear, codes, counts = predictions(50, n_classes=2)
-    log_density = gap * np.eye(2)[codes]
+    log_prior, (_, linear), codes, counts = predictions(50, n_classes=2)
+    log_densities = np.array([gap * np.eye(2)[codes], 0.0 * linear])
     steps = []
 
     def counted(*arguments):
@@ -137,16 +182,17 @@ def test_classes_that_are_told_apart_for_certain_take_no_longer(monkeypatch, gap
         return newton_step(*arguments)
 
     monkeypatch.setattr(pooling, "newton_step", counted)
-    learn_pool(LogLinearPool.bayes(2), log_prior, log_density, 0.0 * linear, codes, counts, MANY)
+    learn_pool(bayes(2), log_prior, log_densities, codes, counts, MANY)
     assert len(steps) <= 6
 
 
 def test_steps_that_overshoot_are_halved(monkeypatch):
     # Surprises beyond measure: a whole Newton step from there goes far beyond the minimum.
-    pool = LogLinearPool.bayes(2)._replace(precision=1e-6 * np.eye(4))
+    pool = bayes(2)._replace(precision=1e-6 * np.eye(4))
     log_density = np.array([[0.0, 60.0]] * 9 + [[60.0, 0.0]])
     monkeypatch.setattr(pooling, "PRIOR_PRECISION", 1e-6)
-    batch = np.log([0.5, 0.5]), log_density, np.zeros((10, 2)), np.zeros(10, int), np.ones(10)
+    log_densities = np.array([log_density, np.zeros((10, 2))])
+    batch = np.log([0.5, 0.5]), log_densities, np.zeros(10, int), np.ones(10)
     learned = learn_pool(pool, *batch, MANY)
     expected = minimum(pool, *batch)
     least = plain_loss(expected, pool, *batch)
@@ -154,22 +200,23 @@ def test_steps_that_overshoot_are_halved(monkeypatch):
 
 
 def test_later_batches_start_from_the_earlier_ones():
-    first = learn_pool(LogLinearPool.bayes(3), *predictions(), MANY)
+    first = learn_pool(bayes(), *predictions(), MANY)
     batch = predictions(seed=1, sure=0.5)
     second = learn_pool(first, *batch, MANY)
     np.testing.assert_allclose(second.weights, minimum(first, *batch), atol=1e-3)
-    alone = learn_pool(LogLinearPool.bayes(3), *batch, MANY)
+    alone = learn_pool(bayes(), *batch, MANY)
     assert first.weights[0] < second.weights[0] < alone.weights[0]
     assert second.count == pytest.approx(first.count + batch[-1].sum())
 
 
+@each_number
 @pytest.mark.parametrize("n_classes", [2, 4])
-def test_precision_is_the_curvature(n_classes):
-    batch = predictions(n_classes=n_classes)
-    pool = learn_pool(LogLinearPool.bayes(n_classes), *batch, MANY)
-    numeric = hessian(lambda w: plain_loss(w, LogLinearPool.bayes(n_classes), *batch), pool.weights)
+def test_precision_is_the_curvature(n_classes, numbers):
+    first, batch = bayes(n_classes, numbers), predictions(n_classes=n_classes, numbers=numbers)
+    pool = learn_pool(first, *batch, MANY)
+    numeric = hessian(lambda w: plain_loss(w, first, *batch), pool.weights)
     np.testing.assert_allclose(pool.precision, numeric, rtol=1e-4, atol=1e-3)
-    second = predictions(n_classes=n_classes, seed=1)
+    second = predictions(n_classes=n_classes, seed=1, numbers=numbers)
     later = learn_pool(pool, *second, MANY)
     numeric = hessian(lambda w: plain_loss(w, pool, *second), later.weights)
     np.testing.assert_allclose(later.precision, numeric, rtol=1e-4, atol=1e-3)
@@ -178,59 +225,59 @@ def test_precision_is_the_curvature(n_classes):
 
 def test_a_parabola_stands_for_the_first_batch():
     # Twice the same predictions lead to nearly the same weights as both at once.
-    log_prior, log_density, linear, codes, counts = predictions(300)
+    log_prior, log_densities, codes, counts = predictions(300)
     halves = slice(None, 150), slice(150, None)
-    pool = LogLinearPool.bayes(3)
+    pool = bayes()
     for half in halves:
-        pool = learn_pool(
-            pool, log_prior, log_density[half], linear[half], codes[half], counts[half], MANY
-        )
-    both = learn_pool(LogLinearPool.bayes(3), log_prior, log_density, linear, codes, counts, MANY)
+        pool = learn_pool(pool, log_prior, log_densities[:, half], codes[half], counts[half], MANY)
+    both = learn_pool(bayes(), log_prior, log_densities, codes, counts, MANY)
     np.testing.assert_allclose(pool.weights, both.weights, atol=0.06)
 
 
 def test_a_density_that_misleads_has_no_weight_but_never_less():
-    log_prior, log_density, _, codes, counts = predictions(400)
+    log_prior, (log_density, _), codes, counts = predictions(400)
     linear = np.random.default_rng(1).normal(size=(400, 3)) + 2.0 * np.eye(3)[codes]
-    pool = learn_pool(LogLinearPool.bayes(3), log_prior, -log_density, linear, codes, counts, MANY)
-    assert pool.weights[0] == 0.0
-    assert pool.weights[1] > 0.0
-    pool = learn_pool(LogLinearPool.bayes(3), log_prior, log_density, -linear, codes, counts, MANY)
-    assert pool.weights[0] > 0.0
-    assert pool.weights[1] == 0.0
-    pool = learn_pool(LogLinearPool.bayes(3), log_prior, -log_density, -linear, codes, counts, MANY)
-    assert pool.weights[:2].tolist() == [0.0, 0.0]
+
+    def exponents(*log_densities, numbers=(1, 1)):
+        logs = np.array(log_densities)
+        return learn_pool(bayes(3, numbers), log_prior, logs, codes, counts, MANY).weights
+
+    pool = exponents(-log_density, linear)
+    assert pool[0] == 0.0
+    assert pool[1] > 0.0
+    pool = exponents(log_density, -linear)
+    assert pool[0] > 0.0
+    assert pool[1] == 0.0
+    assert exponents(-log_density, -linear)[:2].tolist() == [0.0, 0.0]
+    # Of several each is bounded by itself.
+    misleading = np.random.default_rng(2).normal(size=(2, 400, 3)) - np.eye(3)[codes]
+    pool = exponents(log_density, misleading[0], linear, misleading[1], numbers=(2, 2))
+    assert np.all(pool[[0, 2]] > 0.0)
+    assert pool[[1, 3]].tolist() == [0.0, 0.0]
 
 
-def test_constants_of_a_row_do_not_matter():
-    log_prior, log_density, linear, codes, counts = predictions()
-    shift = np.random.default_rng(0).normal(size=(80, 2, 1)) * 1e3
-    pool = learn_pool(LogLinearPool.bayes(3), log_prior, log_density, linear, codes, counts, MANY)
-    shifted = learn_pool(
-        LogLinearPool.bayes(3),
-        log_prior,
-        log_density + shift[:, 0],
-        linear + shift[:, 1],
-        codes,
-        counts,
-        MANY,
-    )
+@each_number
+def test_constants_of_a_row_do_not_matter(numbers):
+    log_prior, log_densities, codes, counts = predictions(numbers=numbers)
+    shift = np.random.default_rng(0).normal(size=(sum(numbers), 80, 1)) * 1e3
+    pool = learn_pool(bayes(3, numbers), log_prior, log_densities, codes, counts, MANY)
+    shifted = learn_pool(bayes(3, numbers), log_prior, log_densities + shift, codes, counts, MANY)
     np.testing.assert_allclose(shifted.weights, pool.weights, atol=1e-6)
     np.testing.assert_allclose(shifted.precision, pool.precision, rtol=1e-6, atol=1e-6)
 
 
-def test_rows_count_as_often_as_they_are():
-    log_prior, log_density, linear, codes, _ = predictions(40)
+@each_number
+def test_rows_count_as_often_as_they_are(numbers):
+    log_prior, log_densities, codes, _ = predictions(40, numbers=numbers)
     times = np.random.default_rng(0).integers(1, 4, size=40)
     weighted = learn_pool(
-        LogLinearPool.bayes(3), log_prior, log_density, linear, codes, times.astype(float), MANY
+        bayes(3, numbers), log_prior, log_densities, codes, times.astype(float), MANY
     )
     rows = np.repeat(np.arange(40), times)
     repeated = learn_pool(
-        LogLinearPool.bayes(3),
+        bayes(3, numbers),
         log_prior,
-        log_density[rows],
-        linear[rows],
+        log_densities[:, rows],
         codes[rows],
         np.ones(len(rows)),
         MANY,
@@ -240,15 +287,31 @@ def test_rows_count_as_often_as_they_are():
     assert weighted.count == pytest.approx(repeated.count)
 
 
+def test_a_density_that_is_there_twice_counts_once():
+    # Only the sum of their exponents is told by the loss; the prior shares it out equally.
+    log_prior, (log_density, linear), codes, counts = predictions()
+    twice = np.array([log_density, log_density, linear])
+    both = learn_pool(bayes(3, (2, 1)), log_prior, twice, codes, counts, MANY)
+    np.testing.assert_allclose(both.exponents[0], both.exponents[1], atol=1e-6)
+    # Half of the prior's curvature, for the sum of two.
+    once = bayes()
+    precision = once.precision.copy()
+    precision[0, 0] /= 2.0
+    batch = log_prior, np.array([log_density, linear]), codes, counts
+    expected = minimum(once._replace(precision=precision), *batch)
+    got = np.append(both.exponents[:2].sum(), both.weights[2:])
+    np.testing.assert_allclose(got, expected, atol=1e-3)
+
+
 def test_predictions_are_worth_a_share_of_the_samples():
     batch = predictions()
     n = batch[-1].sum()
-    free = learn_pool(LogLinearPool.bayes(3), *batch, MANY)
+    free = learn_pool(bayes(), *batch, MANY)
     samples = 0.5 * n / MEMORY
-    capped = learn_pool(LogLinearPool.bayes(3), *batch, samples)
+    capped = learn_pool(bayes(), *batch, samples)
     assert capped.count == pytest.approx(MEMORY * samples) == pytest.approx(0.5 * free.count)
     # As if each row were half a one.
-    halved = learn_pool(LogLinearPool.bayes(3), *batch[:-1], 0.5 * batch[-1], MANY)
+    halved = learn_pool(bayes(), *batch[:-1], 0.5 * batch[-1], MANY)
     np.testing.assert_allclose(capped.weights, halved.weights, atol=1e-6)
     np.testing.assert_allclose(capped.precision, halved.precision, rtol=1e-6)
     # What was known before is forgotten by as much, but not the prior.
@@ -264,7 +327,7 @@ def test_predictions_are_worth_a_share_of_the_samples():
 
 
 def test_what_was_learned_long_ago_fades():
-    pool = LogLinearPool.bayes(3)
+    pool = bayes()
     for seed in range(15):
         pool = learn_pool(pool, *predictions(20, seed=seed, sure=10.0), 400.0)
     tempered = pool.weights[0]
@@ -276,14 +339,14 @@ def test_what_was_learned_long_ago_fades():
 
 
 def test_one_class_only():
-    batch = np.zeros(1), np.zeros((5, 1)), np.zeros((5, 1)), np.zeros(5, dtype=int), np.ones(5)
-    pool = learn_pool(LogLinearPool.bayes(1), *batch, MANY)
+    batch = np.zeros(1), np.zeros((2, 5, 1)), np.zeros(5, dtype=int), np.ones(5)
+    pool = learn_pool(bayes(1), *batch, MANY)
     np.testing.assert_array_equal(pool.weights, [1.0, 0.0, 0.0])
     np.testing.assert_allclose(pool.precision, PRIOR_PRECISION * np.eye(3))
 
 
 def test_count_is_a_plain_number():
-    assert type(learn_pool(LogLinearPool.bayes(3), *predictions(), MANY).count) is float
+    assert type(learn_pool(bayes(), *predictions(), MANY).count) is float
 
 
 # ------------------------------------------------------------------------------ far from a class
@@ -297,11 +360,12 @@ def test_relative():
 
 
 def test_far_rows_teach_no_more_than_the_farthest_class():
-    log_prior, log_density, linear, codes, counts = predictions()
+    log_prior, log_densities, codes, counts = predictions()
+    log_density, linear = log_densities
     log_density[:3] = [[0.0, -1e300, -np.inf], [-1e308, 0.0, -1e6], [-np.inf] * 3]
     linear[:3] = [[0.0, -1e9, -1e9]] * 3
     codes[:3] = [0, 0, 1]
-    pool = learn_pool(LogLinearPool.bayes(3), log_prior, log_density, linear, codes, counts, MANY)
+    pool = learn_pool(bayes(), log_prior, log_densities, codes, counts, MANY)
     assert np.isfinite(pool.weights).all()
     assert np.isfinite(pool.precision).all()
     nearer = log_density.copy()
@@ -310,31 +374,32 @@ def test_far_rows_teach_no_more_than_the_farthest_class():
         [-FARTHEST_CLASS, 0.0, -FARTHEST_CLASS],
         [0.0] * 3,
     ]
-    same = learn_pool(LogLinearPool.bayes(3), log_prior, nearer, linear, codes, counts, MANY)
+    same = learn_pool(bayes(), log_prior, np.array([nearer, linear]), codes, counts, MANY)
     np.testing.assert_allclose(pool.weights, same.weights, atol=1e-6)
 
 
 # --------------------------------------------------------------------------------- some classes
 
 
-def test_of_some_classes_and_back():
-    pool = learn_pool(LogLinearPool.bayes(4), *predictions(n_classes=4), MANY)
-    chosen = np.array([0, 2, 3])
+@each_number
+def test_of_some_classes_and_back(numbers):
+    batch = predictions(n_classes=4, numbers=numbers)
+    pool = learn_pool(bayes(4, numbers), *batch, MANY)
+    n, chosen = sum(numbers), np.array([0, 2, 3])
+    places = [*range(n), n, n + 2, n + 3]
     some = pool.of_classes(chosen)
-    assert some.weights.tolist() == pool.weights[[0, 1, 2, 4, 5]].tolist()
-    np.testing.assert_array_equal(
-        some.precision, pool.precision[:, [0, 1, 2, 4, 5]][[0, 1, 2, 4, 5]]
-    )
+    assert some.weights.tolist() == pool.weights[places].tolist()
+    np.testing.assert_array_equal(some.precision, pool.precision[:, places][places])
     assert some.count == pool.count
     back = pool.with_classes(chosen, some)
     for ours, theirs in zip(back, pool, strict=True):
         np.testing.assert_array_equal(ours, theirs)
     # What is not chosen stays as it was, and nothing is written to.
     before = pool.weights.copy(), pool.precision.copy()
-    changed = LogLinearPool(some.weights + 1.0, 2.0 * some.precision, 7.0)
+    changed = LogLinearPool(some.exponents + 1.0, some.offsets + 1.0, 2.0 * some.precision, 7.0)
     other = pool.with_classes(chosen, changed)
-    assert other.weights[3] == pool.weights[3]
-    np.testing.assert_array_equal(other.precision[3], pool.precision[3] * [1, 1, 1, 1, 1, 1])
+    assert other.weights[n + 1] == pool.weights[n + 1]
+    np.testing.assert_array_equal(other.precision[n + 1], pool.precision[n + 1])
     np.testing.assert_array_equal(other.of_classes(chosen).weights, changed.weights)
     np.testing.assert_array_equal(other.of_classes(chosen).precision, changed.precision)
     assert other.count == 7.0

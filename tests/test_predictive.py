@@ -14,24 +14,28 @@ from skokde import OnlineKDEDensity
 from skokde._base import Snapshot
 from skokde._engine.bandwidth import (
     COMPRESSION_SCALE,
+    FINE_KERNEL_SCALES,
+    FINE_PREDICTIVE,
     GAUSSIAN_SCALES,
     KERNEL_SCALES,
+    RULES,
     normal_reference,
     shrinkage,
 )
-from skokde._engine.covariance import STRUCTURES
+from skokde._engine.covariance import SHAPES, STRUCTURES
 from skokde._engine.experts import (
     EM_STEPS,
     LONGEST_MEMORY,
     MEMORY,
     N_FOLDS,
+    NEGLIGIBLE,
     PACE,
     PRIOR_COUNT,
     Experts,
     build_kde,
     em_update,
     empty_state,
-    no_groups,
+    one_each,
     predict_latest,
     prior_counts,
     reference_part,
@@ -55,26 +59,36 @@ def compressed(d, covariance_type, n=150, **parameters):
     )
 
 
+def density(covariance_type="full", compression_threshold=0.08, **parameters):
+    """Of one threshold, unless it is said otherwise."""
+    return OnlineKDEDensity(
+        covariance_type=covariance_type,
+        compression_threshold=compression_threshold,
+        **parameters,
+    )
+
+
 def density_of(covariance_type, X, **parameters):
-    return OnlineKDEDensity(covariance_type=covariance_type, **parameters).fit(X)
+    return density(covariance_type, **parameters).fit(X)
 
 
-def kde_of(density):
+def kde_of(model):
     """What is scored."""
-    return density._kde(density._settings())
+    return model._kde(model._settings())
 
 
-def reference_of(density):
+def reference_of(model):
     """The part that the kernels take their shape from."""
-    return reference_part(density._state, density._settings())
+    return reference_part(model._state, model._settings())
 
 
 def state_and_settings(mixture, n_compressed, counts, covariance_type, target=None):
     settings = twins.settings_of(
         covariance_type, mixture.n_features, bandwidth="predictive", target=target
     )
-    groups = no_groups(n_compressed, settings)
-    return State(mixture, INITIAL_LIMIT, n_compressed, groups, counts), settings
+    partitions = one_each(n_compressed, settings)
+    state = State(mixture, INITIAL_LIMIT, n_compressed, 0, partitions, counts, None)
+    return state, settings
 
 
 def experts_of(mixture, covariance_type, target=None):
@@ -82,7 +96,7 @@ def experts_of(mixture, covariance_type, target=None):
     state, settings = state_and_settings(
         mixture, mixture.n_components, PRIOR, covariance_type, target
     )
-    return Experts.of(mixture, state.groups, settings)
+    return Experts.of(mixture, state.partitions, settings)
 
 
 # ---------------------------------------------------------------------------------------- widths
@@ -194,11 +208,11 @@ def test_outliers_stay_where_they_are(d, covariance_type, n):
 
 def density_with_all_in_its_kernels(covariance_type, X, n, **parameters):
     """Of the first n rows, or of some more, until its kernels take all of them into account."""
-    density = density_of(covariance_type, X[:n], **parameters)
+    model = density_of(covariance_type, X[:n], **parameters)
     for row in X[n:]:
-        if reference_of(density).n_components == density.n_components_:
-            return density
-        density.partial_fit(row[None])
+        if reference_of(model).n_components == model.n_components_:
+            return model
+        model.partial_fit(row[None])
     raise AssertionError("some came later at all times")
 
 
@@ -207,13 +221,13 @@ def density_with_all_in_its_kernels(covariance_type, X, n, **parameters):
 @pytest.mark.parametrize("d", [1, 3])
 def test_each_width_keeps_mean_and_covariance(d, covariance_type, n):
     X = twins.clumps(d, n + 20)
-    density = density_with_all_in_its_kernels(covariance_type, X, n, compression_threshold=0.05)
-    mixture = density._mixture
+    model = density_with_all_in_its_kernels(covariance_type, X, n, compression_threshold=0.05)
+    mixture = model._mixture
     assert (mixture.n_compounds > 0) == (n == 150)
     _, mean, covariance = twins.mixture_moments(mixture)
     k = mixture.n_components
     # All the weight on one width at a time: what is shown has its components in this order.
-    weights, means, covariances = density.kde_mixture()
+    weights, means, covariances = model.kde_mixture()
     covariances = twins.full_covariances(covariances)
     assert len(weights) == k * len(KERNEL_SCALES) + len(GAUSSIAN_SCALES)
     for i in range(len(KERNEL_SCALES)):
@@ -229,19 +243,19 @@ def test_each_width_keeps_mean_and_covariance(d, covariance_type, n):
 @both_structures
 def test_kernels_follow_the_samples_at_a_pace(covariance_type):
     X = twins.clumps(2, 400)
-    density = density_of(covariance_type, X[:200], compression_threshold=0.05)
+    model = density_of(covariance_type, X[:200], compression_threshold=0.05)
     kept, fresh, frames = 0, 0, set()
     for row in X[200:]:
-        density.partial_fit(row[None])
-        density.score_samples(row[None])
-        mixture, n_compressed = density._mixture, density._state.n_compressed
-        part = reference_of(density)
+        model.partial_fit(row[None])
+        model.score_samples(row[None])
+        mixture, n_compressed = model._mixture, model._state.n_compressed
+        part = reference_of(model)
         later = mixture.n_components - part.n_components
         assert 0 <= later < max(1, PACE * part.counts.sum())
         assert part.n_components >= n_compressed
         assert part.covariances is mixture.covariances
         kept, fresh = kept + (later > 0), fresh + (later == 0)
-        frames.add(kde_of(density).families[0].kernels.frame.center.tobytes())
+        frames.add(kde_of(model).families[0].kernels.frame.center.tobytes())
     assert kept > 5 * fresh > 0
     # Without the samples that came later each kernel is the same, but for the weight of all.
     assert len(frames) < 0.3 * 200
@@ -250,20 +264,20 @@ def test_kernels_follow_the_samples_at_a_pace(covariance_type):
 @both_structures
 def test_samples_that_came_later_are_scored_in_the_same_kernels(covariance_type):
     X = twins.clumps(2, 400)
-    density = density_of(covariance_type, X[:390], compression_threshold=0.05)
+    model = density_of(covariance_type, X[:390], compression_threshold=0.05)
     for row in X[390:]:
-        density.partial_fit(row[None])
-        part = reference_of(density)
-        if part.n_components + 3 <= density.n_components_:
+        model.partial_fit(row[None])
+        part = reference_of(model)
+        if part.n_components + 3 <= model.n_components_:
             break
     else:
         raise AssertionError("none came later at any time")
-    mixture, points = density._mixture, X[:20]
+    mixture, points = model._mixture, X[:20]
     by_hand = widths_by_hand(mixture, covariance_type, leading=part)
     logs = np.column_stack([twins.mixture_log_pdf(points, *parts) for parts in by_hand])
-    shares = density._state.expert_counts / density._state.expert_counts.sum()
+    shares = model._state.expert_counts / model._state.expert_counts.sum()
     expected = np.log(np.exp(logs) @ shares)
-    np.testing.assert_allclose(density.score_samples(points), expected, rtol=1e-9)
+    np.testing.assert_allclose(model.score_samples(points), expected, rtol=1e-9)
 
 
 @pytest.mark.parametrize("forgetting_factor", [1.0, 0.98])
@@ -273,26 +287,26 @@ def test_scores_do_not_depend_on_what_was_scored_before(covariance_type, forgett
     X = twins.clumps(3, 320)
     # Rows that repeat earlier ones, Diracs or not, change counts that the kernels go by.
     X[250:] = X[np.random.default_rng(0).integers(0, 250, size=70)]
-    density = density_of(covariance_type, X[:60], forgetting_factor=forgetting_factor)
+    model = density_of(covariance_type, X[:60], forgetting_factor=forgetting_factor)
     for i, row in enumerate(X[60:]):
         weight = 1.0 + i % 3
-        density.partial_fit(row[None], sample_weight=[weight])
-        fresh = pickle.loads(pickle.dumps(density))
-        np.testing.assert_array_equal(density.score_samples(X[:9]), fresh.score_samples(X[:9]))
+        model.partial_fit(row[None], sample_weight=[weight])
+        fresh = pickle.loads(pickle.dumps(model))
+        np.testing.assert_array_equal(model.score_samples(X[:9]), fresh.score_samples(X[:9]))
 
 
 @both_structures
 def test_scores_are_those_under_the_target_that_is_given(covariance_type):
     # Nor on the targets that scores were asked for before.
-    density = density_of(covariance_type, twins.clumps(2, 150))
-    density.partial_fit(twins.clumps(2, 3, seed=1))
+    model = density_of(covariance_type, twins.clumps(2, 150))
+    model.partial_fit(twins.clumps(2, 3, seed=1))
     points = twins.clumps(2, 20, seed=2)
     targets = [random_prior(2, covariance_type), 100.0 * random_prior(2, covariance_type), None]
     different = set()
     for target in (*targets, *targets):
-        settings = density._settings()._replace(shrinkage_target=target)
-        got = density._kde(settings).log_density(points)
-        expected = build_kde(density._state, settings).log_density(points)
+        settings = model._settings()._replace(shrinkage_target=target)
+        got = model._kde(settings).log_density(points)
+        expected = build_kde(model._state, settings).log_density(points)
         np.testing.assert_array_equal(got, expected)
         different.add(got.tobytes())
     assert len(different) == 3
@@ -305,12 +319,12 @@ def test_shrinkage_leads_from_the_samples_to_one_gaussian():
 @both_structures
 def test_bandwidth_is_the_average_of_the_kernels(covariance_type):
     X = twins.clumps(2, 25)
-    density = density_of(covariance_type, X)
-    weights, _, covariances = density.kde_mixture()
+    model = density_of(covariance_type, X)
+    weights, _, covariances = model.kde_mixture()
     # Of single samples the kernels are all that there is, besides the three Gaussians at the end.
     n = 25 * len(KERNEL_SCALES)
     expected = np.tensordot(weights[:n] / weights[:n].sum(), covariances[:n], axes=1)
-    np.testing.assert_allclose(density.bandwidth_, expected, rtol=1e-10)
+    np.testing.assert_allclose(model.bandwidth_, expected, rtol=1e-10)
 
 
 @both_structures
@@ -329,16 +343,29 @@ def test_compression_goes_by_a_narrower_kernel_than_the_normal_reference(covaria
 # --------------------------------------------------------------- coarser levels and other shapes
 
 
+RULES_BY_NAME = {"fine": FINE_PREDICTIVE} | RULES
+
+
 def levels_and_shapes(covariance_type, d, bandwidth="predictive", target=None):
     """Settings with two coarser levels, and kernels of all shapes that there are."""
-    settings = twins.settings_of(covariance_type, d, bandwidth=bandwidth, target=target)
-    shapes = [STRUCTURES[name] for name in ("full", "diag")][covariance_type == "diag" :]
-    return settings._replace(thresholds=np.array([0.015, 0.05, 0.2]), shapes=tuple(shapes))
+    settings = twins.settings_of(covariance_type, d, bandwidth="predictive", target=target)
+    shapes = SHAPES[covariance_type]
+    if covariance_type == "full":
+        shapes = (*shapes, STRUCTURES["diag"])
+    return settings._replace(
+        bandwidth=RULES_BY_NAME[bandwidth],
+        thresholds=np.array([0.015, 0.05, 0.2]),
+        shapes=shapes,
+    )
 
 
-def merged_by_hand(mixture, labels):
-    """Weights, means and full covariances with the groups of the leading components merged."""
-    full = twins.full_covariances(mixture.all_covariances())
+def merged_by_hand(mixture, labels, only):
+    """Weights, means and full covariances with the groups of the leading components merged.
+
+    The shape, a matrix of factors, is that of the components' covariances; what groups of them add
+    is as it is.
+    """
+    full = only * twins.full_covariances(mixture.all_covariances())
     n = len(labels)
     parts = [
         twins.moments(mixture.counts[group], mixture.means[group], full[group])
@@ -350,7 +377,7 @@ def merged_by_hand(mixture, labels):
 
 
 @pytest.mark.parametrize("with_a_target", [False, True], ids=["", "target"])
-@pytest.mark.parametrize("bandwidth", ["predictive", "silverman"])
+@pytest.mark.parametrize("bandwidth", ["predictive", "fine", "silverman"])
 @both_structures
 @pytest.mark.parametrize("d", [2, 4])
 def test_experts_of_coarser_levels_and_other_shapes(d, covariance_type, bandwidth, with_a_target):
@@ -360,49 +387,78 @@ def test_experts_of_coarser_levels_and_other_shapes(d, covariance_type, bandwidt
     X[::10] *= 2.0  # some of which stay alone
     state = learn(empty_state(d, settings), X, np.ones(len(X)), settings)
     mixture, n = state.mixture, state.n_compressed
-    n_groups = [labels.max() + 1 for labels in state.groups]
+    n_groups = [labels.max() + 1 for labels in state.partitions]
     assert mixture.n_components > n > n_groups[0] > n_groups[1] > 0
     assert mixture.n_compounds < n
-    experts = Experts.of(mixture, state.groups, settings)
+    experts = Experts.of(mixture, state.partitions, settings)
     points = twins.clumps(d, 40, seed=1)
     count, mean, covariance = twins.mixture_moments(mixture)
     if with_a_target:
         full_target = twins.full_covariances(target[None])[0]
         covariance = (count * covariance + d * full_target) / (count + d)
     reference = normal_reference(d, count)
-    scales = KERNEL_SCALES if bandwidth == "predictive" else (1.0,)
+    scales = {"predictive": KERNEL_SCALES, "fine": FINE_KERNEL_SCALES, "silverman": (1.0,)}[
+        bandwidth
+    ]
+    shrinks = bandwidth != "silverman"
     by_hand, gaussians = [], []
     for shape in settings.shapes:
-        only = np.eye(d) if shape.name == "diag" else np.ones((d, d))
-        for labels in (np.arange(n), *state.groups):
-            weights, means, covariances = merged_by_hand(mixture, labels)
+        left = 0.0 if shape.name == "diag" else shape.correlations
+        only = left + (1.0 - left) * np.eye(d)
+        for labels in (np.arange(n), *state.partitions):
+            weights, means, covariances = merged_by_hand(mixture, labels, only)
             for b in reference * np.array(scales):
-                a = 1.0 / np.hypot(1.0, b) if bandwidth == "predictive" else 1.0
+                a = 1.0 / np.hypot(1.0, b) if shrinks else 1.0
                 shrunk = mean + a * (means - mean)
-                widened = a**2 * only * (covariances + b**2 * covariance)
+                widened = a**2 * (covariances + b**2 * only * covariance)
+                if shape.name == "diag":
+                    widened = np.eye(d) * widened
                 by_hand.append(twins.mixture_log_pdf(points, weights, shrunk, widened))
-        for scale in GAUSSIAN_SCALES if bandwidth == "predictive" else ():
+        for scale in GAUSSIAN_SCALES if shrinks else ():
             gaussians.append(twins.log_pdf(points, mean, scale**2 * only * covariance))
     logs = np.transpose(by_hand + gaussians)
     assert logs.shape[1] == settings.n_experts
     np.testing.assert_allclose(experts.log_densities(points), logs, rtol=1e-9, atol=1e-9)
     # The kernel frame of the model is not that of other shapes.
     frame = settings.bandwidth.kernel_frame(mixture, settings.structure)
-    again = Experts.of(mixture, state.groups, settings, frame)
+    again = Experts.of(mixture, state.partitions, settings, frame)
     np.testing.assert_array_equal(again.log_densities(points), experts.log_densities(points))
-    # What is scored is their mixture, without those of next to no weight.
+    # What is scored is their mixture, without levels of next to no weight beside the best one of
+    # their shape; of the others no width is left out.
     counts = np.linspace(1.0, 2.0, settings.n_experts)
-    counts[::5] = 1e-5
+    of_estimates = counts[: len(by_hand)].reshape(len(settings.shapes), 3, -1)
+    of_estimates[:, 1] *= 1e-5
+    of_estimates[0, 2] *= 2.0 * NEGLIGIBLE
+    of_estimates[-1] *= 1e-2
+    if shrinks:
+        of_estimates[0, 0, 1] = 1e-5
     kde = experts.mixed(counts)
     expected = np.log(np.exp(logs) @ counts / counts.sum())
     np.testing.assert_allclose(kde.log_density(points), expected, rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(
         kde.log_density(points), twins.mixture_log_pdf(points, *kde.gaussians()), rtol=1e-9
     )
-    dropped = np.where(counts > 1e-3, counts, 0.0)[: len(by_hand)]
-    counts = np.append(dropped, counts[len(by_hand) :])
+    of_estimates[:, 1] = 0.0
     expected = np.log(np.exp(logs) @ counts / counts.sum())
     np.testing.assert_allclose(kde.log_density(points), expected, rtol=1e-9, atol=1e-9)
+    assert kde.n_estimates == 2 * len(settings.shapes) * len(scales)
+    # The same by groups: of each shape the narrow kernels and the wide ones, with the Gaussians.
+    narrow = np.arange(len(scales)) < (2 if bandwidth == "fine" else 0)
+    sides = (narrow, ~narrow) if bandwidth == "fine" else (~narrow,)
+    assert kde.n_groups == settings.n_groups == len(sides) * len(settings.shapes)
+    groups = []
+    for number in range(len(settings.shapes)):
+        for side in sides:
+            chosen = np.zeros_like(of_estimates, dtype=bool)
+            chosen[number] = side
+            n_gaussians = len(gaussians) // len(settings.shapes)
+            of_gaussians = np.repeat(np.arange(len(settings.shapes)), n_gaussians)
+            weights = counts * np.append(chosen.ravel(), of_gaussians == number)
+            groups.append(np.log(np.exp(logs) @ weights / weights.sum()))
+    np.testing.assert_allclose(
+        kde.log_densities_of_groups(points), np.transpose(groups), rtol=1e-9, atol=1e-9
+    )
+    np.testing.assert_allclose(kde.group_weights.sum(axis=1), 1.0, rtol=1e-12)
 
 
 @both_structures
@@ -417,7 +473,7 @@ def test_levels_and_shapes_for_any_block_size(covariance_type):
             state = learn(state, block, np.ones(len(block)), settings)
         states.append(state)
     for state in states[1:]:
-        np.testing.assert_array_equal(state.groups, states[0].groups)
+        np.testing.assert_array_equal(state.partitions, states[0].partitions)
         np.testing.assert_array_equal(state.expert_counts, states[0].expert_counts)
         for ours, theirs in zip(state.mixture, states[0].mixture, strict=True):
             np.testing.assert_array_equal(ours, theirs)
@@ -427,7 +483,7 @@ def test_levels_and_shapes_for_any_block_size(covariance_type):
         state = learn(empty_state(2, first), X[:140], np.ones(140), first)
         assert np.isfinite(build_kde(state, second).log_density(X)).all()
         state = learn(state, X[140:], np.ones(60), second)
-        assert len(state.groups) == second.n_levels
+        assert len(state.partitions) == second.n_levels
         assert len(state.expert_counts) == second.n_experts
 
 
@@ -435,14 +491,14 @@ def test_groups_that_change_are_scored_at_once():
     # A compression that merges nothing leaves the same components, perhaps in other groups.
     settings = levels_and_shapes("full", 2)
     X = twins.clumps(2, 150)
-    density = density_of("full", X)
+    model = density_of("full", X)
     state = learn(empty_state(2, settings), X, np.ones(len(X)), settings)
     different = set()
-    for groups in (state.groups, np.zeros_like(state.groups)):
-        density._state = state._replace(groups=groups)
-        density._snapshot = Snapshot(density._snapshot)  # as learning does
-        got = density._kde(settings).log_density(X)
-        np.testing.assert_array_equal(got, build_kde(density._state, settings).log_density(X))
+    for partitions in (state.partitions, np.zeros_like(state.partitions)):
+        model._state = state._replace(partitions=partitions)
+        model._snapshot = Snapshot(model._snapshot)  # as learning does
+        got = model._kde(settings).log_density(X)
+        np.testing.assert_array_equal(got, build_kde(model._state, settings).log_density(X))
         different.add(got.tobytes())
     assert len(different) == 2
 
@@ -454,7 +510,8 @@ def test_an_estimate_is_scored_however_little_its_weight(covariance_type):
     counts = np.where(np.arange(N_EXPERTS) < len(KERNEL_SCALES), 0.0, 1.0)
     counts[2] = 1e-6
     kde = experts_of(mixture, covariance_type).mixed(counts)
-    assert kde.n_estimates == 1
+    assert kde.n_estimates == len(KERNEL_SCALES)
+    np.testing.assert_array_equal(np.flatnonzero(kde.weights[: kde.n_estimates]), [2])
     bandwidth = twins.full_covariances(kde.bandwidth()[None])[0]
     expected = widths_by_hand(mixture, covariance_type)[2][2][-1]
     assert not mixture.all_covariances()[-1].any()
@@ -548,8 +605,8 @@ def forgotten(expert_counts, n_samples):
 def test_half_of_the_new_samples_are_predicted_without_any_the_others_with_their_help(
     d, covariance_type, with_a_prior
 ):
-    density = density_of(covariance_type, twins.clumps(d, 100))
-    mixture, n = density._mixture, density._state.n_compressed
+    model = density_of(covariance_type, twins.clumps(d, 100))
+    mixture, n = model._mixture, model._state.n_compressed
     assert 0 < n < mixture.n_components
     counts = mixture.counts.copy()
     counts[n:] *= np.linspace(0.5, 2.0, len(counts) - n)  # as of weighted rows
@@ -564,8 +621,8 @@ def test_half_of_the_new_samples_are_predicted_without_any_the_others_with_their
     got = predict_latest(*state_and_settings(mixture, n, SOME_COUNTS, covariance_type, prior))
     np.testing.assert_allclose(got, expected, rtol=1e-7)
     # And this is what is scored: the counts as they were, until the next compression.
-    counts = density._state.expert_counts
-    np.testing.assert_array_equal(kde_of(density).weights, counts / counts.sum())
+    counts = model._state.expert_counts
+    np.testing.assert_array_equal(kde_of(model).weights, counts / counts.sum())
 
 
 @both_structures
@@ -590,22 +647,22 @@ def test_before_any_compression_each_part_is_predicted_by_the_others(n, covarian
     np.testing.assert_array_equal(kde.weights, got / got.sum())
     np.testing.assert_array_equal(
         kde.log_density(X),
-        OnlineKDEDensity(covariance_type=covariance_type).fit(X).score_samples(X),
+        density(covariance_type).fit(X).score_samples(X),
     )
 
 
 def compactions_by_row(X, covariance_type):
     """The state before each compression, and the experts' counts after it."""
-    density = OnlineKDEDensity(covariance_type=covariance_type).partial_fit(X[:1])
+    model = density(covariance_type).partial_fit(X[:1])
     compactions = []
     for row in X[1:]:
-        before = density._state
-        density.partial_fit(row[None])
-        after = density._state
+        before = model._state
+        model.partial_fit(row[None])
+        after = model._state
         if not np.array_equal(before.expert_counts, after.expert_counts):
             compactions.append((before, after.expert_counts))
             # All that the compression has left is predicted, whether merged or not.
-            assert density.n_components_ == after.n_compressed + 1
+            assert model.n_components_ == after.n_compressed + 1
     return compactions
 
 
@@ -644,52 +701,52 @@ def test_compressions_predict_under_the_shrinkage_target(covariance_type):
 
 @both_structures
 def test_counts_are_worth_a_share_of_the_samples(covariance_type):
-    density = OnlineKDEDensity(covariance_type=covariance_type)
+    model = density(covariance_type)
     for n in (50, 150, 300, 2000):
-        density.partial_fit(twins.clumps(1, n, seed=n))
-        samples = density.n_samples_seen_
-        worth = density._state.expert_counts.sum() - PRIOR_COUNT
+        model.partial_fit(twins.clumps(1, n, seed=n))
+        samples = model.n_samples_seen_
+        worth = model._state.expert_counts.sum() - PRIOR_COUNT
         assert worth <= min(MEMORY * samples, LONGEST_MEMORY) + 1e-9
         # As much as there may be; some samples came after the last compression.
         assert worth > 0.5 * min(MEMORY * samples, LONGEST_MEMORY)
-        assert np.all(density._state.expert_counts >= PRIOR - 1e-12)
+        assert np.all(model._state.expert_counts >= PRIOR - 1e-12)
 
 
 def test_counts_are_forgotten():
     # Widths that are of no use for long come back when they are.
     rng = np.random.default_rng(0)
     spikes = 100.0 * rng.integers(0, 2, size=(3000, 1)) + rng.normal(size=(3000, 1))
-    density = OnlineKDEDensity(forgetting_factor=0.99, compression_threshold=0.02).fit(spikes)
-    assert kde_of(density).weights[0] > 0.9
-    density.partial_fit(rng.normal(size=(3000, 1)))
-    assert kde_of(density).weights[0] < 0.3
+    model = density(forgetting_factor=0.99, compression_threshold=0.02).fit(spikes)
+    assert kde_of(model).weights[0] > 0.9
+    model.partial_fit(rng.normal(size=(3000, 1)))
+    assert kde_of(model).weights[0] < 0.3
 
 
 def test_samples_are_predicted_from_a_single_compound_too():
     X = np.random.default_rng(0).normal(size=(62, 1))
-    density = OnlineKDEDensity(compression_threshold=1.0).fit(X[:31])
-    assert (density._state.n_compressed, density._mixture.n_compounds) == (1, 1)
-    before = density._state.expert_counts.sum()
-    density.partial_fit(X[31:])
-    assert density._state.expert_counts.sum() > before + 5.0
+    model = density(compression_threshold=1.0).fit(X[:31])
+    assert (model._state.n_compressed, model._mixture.n_compounds) == (1, 1)
+    before = model._state.expert_counts.sum()
+    model.partial_fit(X[31:])
+    assert model._state.expert_counts.sum() > before + 5.0
 
 
 @pytest.mark.parametrize("f", [0.9, 0.5])
 def test_counts_do_not_vanish_in_a_long_stream(f):
     # Each compression forgets some: in the long run nothing but the prior may hold an expert up.
-    density = OnlineKDEDensity(forgetting_factor=f, max_components=5)
-    density.fit(np.random.default_rng(0).normal(size=(1500, 1)))
-    assert np.all(density._state.expert_counts >= PRIOR - 1e-9)
-    assert np.isfinite(density.score_samples([[0.0], [50.0]])).all()
+    model = density(forgetting_factor=f, max_components=5)
+    model.fit(np.random.default_rng(0).normal(size=(1500, 1)))
+    assert np.all(model._state.expert_counts >= PRIOR - 1e-9)
+    assert np.isfinite(model.score_samples([[0.0], [50.0]])).all()
 
 
 @pytest.mark.parametrize("size", [1, 7, 31, 1000])
 @both_structures
 def test_counts_for_any_block_size(assert_same_model, covariance_type, size):
     X = twins.clumps(2, 300)
-    expected = OnlineKDEDensity(covariance_type=covariance_type).fit(X)
+    expected = density(covariance_type).fit(X)
     assert expected._state.n_compressed > 0
-    blocks = OnlineKDEDensity(covariance_type=covariance_type)
+    blocks = density(covariance_type)
     for start in range(0, 300, size):
         blocks.partial_fit(X[start : start + size])
         blocks.score_samples(X[:2])  # which changes nothing
@@ -701,26 +758,26 @@ def test_counts_for_any_block_size(assert_same_model, covariance_type, size):
 def test_counts_of_weighted_rows_are_those_of_repeated_ones(assert_same_model, covariance_type):
     X = twins.clumps(2, 120)
     times = np.random.default_rng(0).integers(0, 4, size=120)
-    weighted = OnlineKDEDensity(covariance_type=covariance_type).fit(X, sample_weight=times)
-    repeated = OnlineKDEDensity(covariance_type=covariance_type).fit(np.repeat(X, times, axis=0))
+    weighted = density(covariance_type).fit(X, sample_weight=times)
+    repeated = density(covariance_type).fit(np.repeat(X, times, axis=0))
     assert weighted._state.n_compressed > 0
     assert_same_model(weighted, repeated)
-    few = OnlineKDEDensity(covariance_type=covariance_type).fit(X[:20], sample_weight=times[:20])
-    same = OnlineKDEDensity(covariance_type=covariance_type)
+    few = density(covariance_type).fit(X[:20], sample_weight=times[:20])
+    same = density(covariance_type)
     same.fit(np.repeat(X[:20], times[:20], axis=0))
     np.testing.assert_array_equal(few.score_samples(X), same.score_samples(X))
 
 
 @pytest.mark.parametrize("bandwidth", ["plugin", 0.5])
 def test_other_bandwidths_have_one_expert_and_learn_nothing_of_it(bandwidth):
-    density = OnlineKDEDensity(bandwidth=bandwidth).fit(twins.clumps(1, 200))
-    np.testing.assert_array_equal(density._state.expert_counts, [PRIOR_COUNT])
+    model = density(bandwidth=bandwidth).fit(twins.clumps(1, 200))
+    np.testing.assert_array_equal(model._state.expert_counts, [PRIOR_COUNT])
     # A change of mind in mid-stream: what came since the last compression is predicted.
-    density.set_params(bandwidth="predictive")
-    np.testing.assert_array_equal(kde_of(density).weights, PRIOR / PRIOR.sum())
-    density.partial_fit(twins.clumps(1, 100, seed=1))
-    assert density._state.expert_counts.shape == (N_EXPERTS,)
-    assert density._state.expert_counts.sum() > 5.0
+    model.set_params(bandwidth="predictive")
+    np.testing.assert_array_equal(kde_of(model).weights, PRIOR / PRIOR.sum())
+    model.partial_fit(twins.clumps(1, 100, seed=1))
+    assert model._state.expert_counts.shape == (N_EXPERTS,)
+    assert model._state.expert_counts.sum() > 5.0
 
 
 # --------------------------------------------------------------------------- little to go by
@@ -752,24 +809,24 @@ SMALL = {
 @both_structures
 def test_little_data(covariance_type, case):
     X = SMALL[case]
-    density = density_of(covariance_type, X)
+    model = density_of(covariance_type, X)
     far = np.concatenate([X[:2] + 1.0, 1e6 * (1.0 + np.abs(X[:1]))])
-    assert np.isfinite(density.score_samples(X)).all()
-    assert np.isfinite(density.score_samples(far)).all()
-    assert density.score_samples(X[:1])[0] > density.score_samples(far[-1:])[0]
-    weights, means, covariances = density.kde_mixture()
+    assert np.isfinite(model.score_samples(X)).all()
+    assert np.isfinite(model.score_samples(far)).all()
+    assert model.score_samples(X[:1])[0] > model.score_samples(far[-1:])[0]
+    weights, means, covariances = model.kde_mixture()
     assert all(np.isfinite(part).all() for part in (weights, means, covariances))
     assert weights.sum() == pytest.approx(1.0)
     spread = np.linalg.eigvalsh(twins.full_covariances(covariances))
     assert np.all(spread[:, 0] > 0.0)
-    assert np.all(np.diag(twins.full_covariances(density.bandwidth_[None])[0]) > 0.0)
+    assert np.all(np.diag(twins.full_covariances(model.bandwidth_[None])[0]) > 0.0)
 
 
 @both_structures
 def test_one_sample_has_equal_weights(covariance_type):
-    density = density_of(covariance_type, np.array([[3.0, -1.0]]))
-    np.testing.assert_allclose(kde_of(density).weights, 1.0 / N_EXPERTS, rtol=1e-14)
-    _, means, _ = density.kde_mixture()
+    model = density_of(covariance_type, np.array([[3.0, -1.0]]))
+    np.testing.assert_allclose(kde_of(model).weights, 1.0 / N_EXPERTS, rtol=1e-14)
+    _, means, _ = model.kde_mixture()
     np.testing.assert_array_equal(means, np.tile([3.0, -1.0], (N_EXPERTS, 1)))
 
 
@@ -777,7 +834,7 @@ def test_one_sample_has_equal_weights(covariance_type):
 
 
 def shares_of(X):
-    weights = kde_of(OnlineKDEDensity().fit(X)).weights
+    weights = kde_of(density().fit(X)).weights
     return weights[: len(KERNEL_SCALES)], weights[len(KERNEL_SCALES) :]
 
 
@@ -804,9 +861,9 @@ def test_the_wide_gaussians_are_for_outliers(d):
     X = np.random.default_rng(0).normal(size=(600, d))
     far = np.zeros((1, d))
     far[0, 0] = 15.0
-    density = OnlineKDEDensity().fit(X)
-    assert density.score_samples(far)[0] > -20.0
-    assert density.set_params(bandwidth="plugin").score_samples(far)[0] < -60.0
+    model = density().fit(X)
+    assert model.score_samples(far)[0] > -20.0
+    assert model.set_params(bandwidth="plugin").score_samples(far)[0] < -60.0
 
 
 @both_structures
@@ -847,7 +904,7 @@ def test_held_out_rows_are_likelier_than_by_the_plug_in_rule(kind):
         rng = np.random.default_rng(seed)
         train, test = DRAWN[kind](rng, 300), DRAWN[kind](rng, 1000)
         ours, plugin = (
-            OnlineKDEDensity(bandwidth=bandwidth, compression_threshold=threshold).fit(train)
+            density(bandwidth=bandwidth, compression_threshold=threshold).fit(train)
             for bandwidth, threshold in (("predictive", 0.08), ("plugin", 0.1))
         )
         gains.append(ours.score(test) - plugin.score(test))
@@ -858,9 +915,9 @@ def test_held_out_rows_are_likelier_than_by_the_plug_in_rule(kind):
 @both_structures
 @pytest.mark.parametrize("d", [1, 2])
 def test_integrates_to_one(d, covariance_type, n):
-    density = density_of(covariance_type, twins.clumps(d, n))
-    points, cells = twins.stretched_grid(*density.kde_mixture())
-    total = cells @ np.exp(density.score_samples(points))
+    model = density_of(covariance_type, twins.clumps(d, n))
+    points, cells = twins.stretched_grid(*model.kde_mixture())
+    total = cells @ np.exp(model.score_samples(points))
     np.testing.assert_allclose(total, 1.0, rtol=1e-6)
 
 

@@ -119,11 +119,18 @@ def clumps(d, n, *, seed=0, n_clumps=3, apart=3.0):
 def settings_of(
     covariance_type, d, *, threshold=0.1, bandwidth="plugin", forgetting=1.0, target=None
 ):
-    """The engine's settings; `bandwidth` is what the estimators take."""
+    """The engine's settings of one threshold; `bandwidth` is what the estimators take."""
     structure = STRUCTURES[covariance_type]
-    rule = check_bandwidth(bandwidth, structure, d)
-    thresholds = np.array([threshold])
-    return Settings(structure, rule, thresholds, forgetting, None, (structure,), target)
+    return Settings(
+        structure,
+        check_bandwidth(bandwidth, structure, d),
+        np.array([threshold]),
+        forgetting,
+        max_components=None,
+        most_components=None,
+        shapes=(structure,),
+        shrinkage_target=target,
+    )
 
 
 def learned_mixture(X, covariance_type, **parameters):
@@ -142,16 +149,23 @@ def kernel_frame(mixture, covariance_type, bandwidth="plugin"):
 
 
 def compressed(mixture, kernel, threshold, max_components=None):
-    """What a compression by one threshold leaves; there are no groups then."""
-    new, groups = engine_compress(mixture, kernel, np.array([threshold]), max_components)
-    assert groups.shape == (0, new.n_components)
+    """What a compression by one threshold leaves; there are no partitions then."""
+    new, partitions, level = engine_compress(
+        mixture, kernel, np.array([threshold]), most=max_components
+    )
+    assert partitions.shape == (0, new.n_components)
+    assert level == 0
     return new
 
 
 def merged(mixture, labels, kernel):
     """The mixture with the clusters of one row of labels merged."""
-    new, groups = engine_merge(mixture, np.asarray(labels, dtype=np.intp)[None], kernel)
-    assert groups.shape == (0, new.n_components)
+    labels = np.asarray(labels, dtype=np.intp)
+    new, members = engine_merge(mixture, labels, kernel)
+    # Each component is of a cluster of its own; what is alone has kept its place in the data.
+    assert sorted(labels[members]) == list(range(new.n_components))
+    for label, member in zip(labels[members], members, strict=True):
+        assert member == np.flatnonzero(labels == label)[0]
     return new
 
 

@@ -27,8 +27,9 @@ from evaluation.datasets import load_dataset
 from evaluation.options import add_common_options
 from evaluation.protocol import StreamSplit, brier, log_loss, nll
 from skokde import OnlineKDEClassifier
-from skokde._engine.bandwidth import RULES, Predictive
+from skokde._engine.bandwidth import FINE_KERNEL_SCALES, N_NARROW, Predictive
 from skokde._engine.compression import cluster
+from skokde._engine.covariance import STRUCTURES
 from skokde._engine.kde import Components, factorize
 from skokde._engine.shrinkage import shrink_covariance
 
@@ -69,7 +70,7 @@ def _no_shrinkage(widths: np.ndarray) -> np.ndarray:
 
 def _compressing_at(multiple: float) -> Predictive:
     """The default rule with another `COMPRESSION_SCALE`."""
-    rule = Predictive()
+    rule = Predictive(FINE_KERNEL_SCALES, N_NARROW)
     rule.multiple = multiple
     return rule
 
@@ -142,7 +143,7 @@ def _merged_again(
 
 
 BANDWIDTH = "skokde._engine.bandwidth."
-RULE = "skokde._validation.RULES"
+RULE = "skokde._validation.FINE_PREDICTIVE"
 POOLING = "skokde._engine.pooling."
 PRIOR = "skokde._engine.whitening.shrink_covariance"
 CLUSTER = "skokde._engine.compression.cluster"
@@ -158,29 +159,33 @@ VARIANTS: dict[str, Variant] = {
         {}, {POOLING + "Discriminant.log_densities": _no_discriminant}
     ),
     "kernels that inflate the variance": Variant({}, {BANDWIDTH + "shrinkage": _no_shrinkage}),
-    "one kernel width": Variant(
-        {}, {BANDWIDTH + "KERNEL_SCALES": (1.0,), BANDWIDTH + "Predictive.n_widths": 1}
+    "one kernel width": Variant({}, {RULE: Predictive((1.0,), 0)}),
+    "narrow and wide kernels in one density": Variant(
+        {}, {RULE: Predictive(FINE_KERNEL_SCALES, 0)}
+    ),
+    "kernels of the data's shape alone": Variant(
+        {}, {"skokde._validation.SHAPES": {name: (s,) for name, s in STRUCTURES.items()}}
     ),
     "no Gaussians for outliers": Variant({}, {BANDWIDTH + "Predictive.gaussian_scales": (1.0,)}),
     "all evidence remembered": Variant({}, {"skokde._engine.experts.MEMORY": 1.0}),
     "all predictions remembered by the pool": Variant({}, {POOLING + "MEMORY": 1.0}),
-    "compression under half the bandwidth": Variant(
-        {}, {RULE: RULES | {"predictive": _compressing_at(0.35)}}
-    ),
-    "compression under twice the bandwidth": Variant(
-        {}, {RULE: RULES | {"predictive": _compressing_at(1.4)}}
-    ),
+    "compression under half the bandwidth": Variant({}, {RULE: _compressing_at(0.35)}),
+    "compression under twice the bandwidth": Variant({}, {RULE: _compressing_at(1.4)}),
     "no prior for covariances": Variant({}, {PRIOR: _prior_worth(0.0)}),
     "prior for covariances three times as strong": Variant({}, {PRIOR: _prior_worth(3.0)}),
     "prior for covariances ten times as strong": Variant({}, {PRIOR: _prior_worth(10.0)}),
     "covariances shrunk towards their diagonal too": Variant({}, {PRIOR: _towards_diagonal}),
     "prior of the pool a tenth as strong": Variant({}, {POOLING + "PRIOR_PRECISION": 1.0}),
     "prior of the pool ten times as strong": Variant({}, {POOLING + "PRIOR_PRECISION": 100.0}),
-    "clusters of different branches merged": Variant({}, {CLUSTER: _merged_again}),
+    "D_th 0.08, clusters of different branches merged": Variant(
+        {"compression_threshold": 0.08}, {CLUSTER: _merged_again}
+    ),
     "the same, D_th 0.07": Variant({"compression_threshold": 0.07}, {CLUSTER: _merged_again}),
     "diagonal covariances": Variant({"covariance_type": "diag"}),
+    "memory by prediction": Variant({"forgetting_factor": "predictive"}),
     "D_th 0.03": Variant({"compression_threshold": 0.03}),
     "D_th 0.05": Variant({"compression_threshold": 0.05}),
+    "D_th 0.08": Variant({"compression_threshold": 0.08}),
     "D_th 0.1": Variant({"compression_threshold": 0.1}),
     "D_th 0.2": Variant({"compression_threshold": 0.2}),
 }
