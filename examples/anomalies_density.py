@@ -59,7 +59,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default="anomalies_density.png", help="picture to save")
     options = parser.parse_args()
     X, anomalous = drifting_clusters(4000, options.seed)
-    figure, axes = plt.subplots(1, 3, figsize=(12, 4.5), layout="constrained")
+    figure, axes = plt.subplots(1, 3, figsize=(12, 4.6), layout="compressed")
     for ax, factor in zip(axes, (1.0, 0.99, "predictive"), strict=True):
         density = OnlineKDEDensity(forgetting_factor=factor)
         log_p = scores(X, density)
