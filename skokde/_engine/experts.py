@@ -1,10 +1,10 @@
 """Experts, weighted by how well they predict samples before these are learned.
 
-Not in the paper. Whatever is uncertain of what is scored, today the width of the kernel, is tried
-in several ways at once: each is an expert, with a density of its own. Samples that came after the
-last compression stand in the model as they came, so they can be taken out again and scored under
-what is left: the predictive likelihood of each expert comes for free, and the weights of a mixture
-of them follow by expectation maximisation.
+Not in the paper. What is uncertain of what is scored, the resolution of the model and the width and
+shape of the kernel, is tried in several ways at once: each is an expert, with a density of its own.
+Samples that came after the last compression stand in the model as they came, so they can be taken
+out again and scored under what is left: the predictive likelihood of each expert comes for free,
+and the weights of a mixture of them follow by expectation maximisation.
 """
 
 from __future__ import annotations
