@@ -316,8 +316,9 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
     def kde_mixture(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The mixture that is scored: the sample model convolved with H (Eq. 3).
 
-        With the "predictive" bandwidth it has the model's components once for each width of the
-        kernel, besides some Gaussians with the covariance of the whole and multiples of it.
+        Where anything is predicted it has the model's components once for each estimate that is
+        mixed: of each width and shape of the kernel at each threshold of some weight, and of each
+        short memory; besides some Gaussians with the covariance of the whole and multiples of it.
 
         Returns
         -------
