@@ -14,7 +14,6 @@ from skokde._engine.bandwidth import KernelFrame
 from skokde._engine.covariance import Structure, structure_of
 from skokde._engine.experts import (
     Experts,
-    adapted,
     build_kde,
     empty_state,
     reference_experts,
@@ -381,7 +380,8 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         """Weights of all that is tried."""
         self._fitted("expert_weights_")
         settings = self._settings()
-        return weights_by_kind(adapted(self._state, settings), settings)
+        with one_blas_thread():
+            return weights_by_kind(self._state, settings)
 
     @property
     def outliers_(self) -> np.ndarray:
