@@ -17,6 +17,7 @@ from skokde._engine.class_memory import FACTORS, ClassMemory
 from skokde._engine.covariance import structure_of
 from skokde._engine.mixture import Mixture
 from skokde._engine.pooling import LogLinearPool
+from skokde._engine.recent import MEMORIES
 from skokde._engine.state import Recent, State
 from skokde._validation import TINY
 
@@ -235,8 +236,14 @@ def check_calibration(calibration: Calibration, n_classes: int, d: int) -> None:
         n = len(replay.rows)
         expect_array(replay.rows, "predicted rows", (n, d))
         expect_array(replay.counts, "counts of predicted rows", (n,), least=TINY)
+        # The pool's densities are these and the discriminants, with short memories or without.
         n_groups = np.shape(replay.log_densities)[-1:]
         expect_array(replay.log_densities, "log-densities of predicted rows", (n, *n_groups))
+        expect(
+            n_densities - n_groups[0] in (1, 1 + len(MEMORIES)),
+            "log-densities of predicted rows",
+            "one for each group of experts",
+        )
         expect_codes(replay.codes, "classes of predicted rows", n, n_classes)
     if pending is not None:
         expect(calibration.covariance is not None, "covariance", "there with a window")

@@ -27,6 +27,7 @@ from skokde._engine.covariance import STRUCTURES
 from skokde._engine.experts import build_kde
 from skokde._engine.pooling import Discriminant, LogLinearPool, learn_pool
 from skokde._engine.state import State
+from skokde._validation import check_settings
 
 both_structures = pytest.mark.parametrize("covariance_type", ["full", "diag"])
 
@@ -67,8 +68,16 @@ def schedule(n, n_classes):
     return windows
 
 
+def settings_of(model, d=2):
+    return check_settings(model, d)
+
+
 def test_between_checkpoints():
-    assert [between(n) for n in (1, 9, 10, 19, 60, 1000)] == [1, 1, 1, 1, 6, 100]
+    settings = settings_of(OnlineKDEClassifier())
+    assert [between(n, settings) for n in (1, 9, 10, 19, 60, 1000)] == [1, 1, 1, 1, 6, 100]
+    # Short windows, one after the other, of which later every second one is left out.
+    settings = settings_of(OnlineKDEClassifier(forgetting_factor="predictive"))
+    assert [between(n, settings) for n in (1, 60, 499, 500, 10**6)] == [8, 8, 8, 16, 16]
 
 
 @pytest.mark.parametrize("n_classes", [1, 2, 4])
@@ -118,11 +127,14 @@ def test_long_windows_leave_gaps():
     assert rows[-1] == 0 or windows[-1][1] - windows[-1][0] == LONGEST_WINDOW
 
 
-def by_hand(X, y, n_classes, covariance_type):
-    """The calibration, window by window, from densities that were learned on their own."""
-    structure = STRUCTURES[covariance_type]
-    parameters = {"covariance_type": covariance_type, "bandwidth": "plugin"}
-    pool = LogLinearPool.bayes(n_classes)
+def by_hand(X, y, n_classes, parameters):
+    """The calibration, window by window, from densities that were learned on their own.
+
+    Where experts are learned under what classes share they are those of the classifier so far.
+    """
+    covariance_type = parameters["covariance_type"]
+    settings = settings_of(OnlineKDEDensity(**parameters), X.shape[1])
+    pool = LogLinearPool.bayes(n_classes, settings.n_groups, 1)
     predicted = {c: [] for c in range(n_classes)}  # number of the row, its log-density
     for start, end in schedule(len(X), n_classes):
         if end >= len(X):  # it ends before the row that comes after it
@@ -139,30 +151,35 @@ def by_hand(X, y, n_classes, covariance_type):
             rows += [i for i, _ in again] + came
             weights += [lacking / len(again)] * len(again) if again else []
             weights += [min(1.0, due / len(came))] * len(came) if came else []
-        states = [
-            OnlineKDEDensity(**parameters).fit(X[before][y[before] == c])._state
-            for c in range(n_classes)
-        ]
+        if settings.n_experts > 1:
+            so_far = OnlineKDEClassifier(**parameters).fit(X[before], y[before])
+            states = so_far._states()
+        else:
+            states = [
+                OnlineKDEDensity(**parameters).fit(X[before][y[before] == c])._state
+                for c in range(n_classes)
+            ]
         shared = twins.pooled_within_covariance(X[before], y[before])
         shared = np.diag(shared).copy() if covariance_type == "diag" else shared
-        settings = twins.settings_of(covariance_type, X.shape[1], target=shared)
-        kdes = [build_kde(s, settings) for s in states]
-        log_density = np.column_stack([kde.log_density(X[rows]) for kde in kdes])
+        kdes = [build_kde(s, settings._replace(shrinkage_target=shared)) for s in states]
+        # Of rows, classes and groups.
+        log_density = np.stack([kde.log_densities_of_groups(X[rows]) for kde in kdes], axis=1)
         for c in range(n_classes):
             for i, value in predicted[c]:
                 if i in rows:
                     log_density[rows.index(i), c] = value
             predicted[c] += [
-                (i, kdes[c].log_density(X[[i]])[0]) for i in range(start, end) if y[i] == c
+                (i, kdes[c].log_densities_of_groups(X[[i]])[0])
+                for i in range(start, end)
+                if y[i] == c
             ]
             predicted[c] = predicted[c][-ceil(KEPT * (end - start) * shares[c]) :]
         means = np.array([X[before][y[before] == c].mean(axis=0) for c in range(n_classes)])
-        q = Discriminant.of(means, shared, structure)
+        q = Discriminant.of(means, shared, settings.structure)
         pool = learn_pool(
             pool,
             np.log(shares),
-            log_density,
-            q.log_densities(X[rows]),
+            np.array([*log_density.transpose(2, 0, 1), q.log_densities(X[rows])]),
             y[rows],
             np.array(weights),
             float(end),
@@ -170,12 +187,25 @@ def by_hand(X, y, n_classes, covariance_type):
     return pool
 
 
+EXPERTS = {
+    "one": {"bandwidth": "plugin", "compression_threshold": 0.08},
+    "of widths": {"compression_threshold": 0.08},
+    "of thresholds": {"bandwidth": "plugin"},
+    "of all kinds": {},
+}
+each_kind_of_experts = pytest.mark.parametrize("experts", EXPERTS)
+N_GROUPS = {"full": {"of all kinds": 4}, "diag": {"of all kinds": 2}}
+
+
+@each_kind_of_experts
 @both_structures
-def test_pool_is_learned_from_predictions_of_each_window(covariance_type):
+def test_pool_is_learned_from_predictions_of_each_window(covariance_type, experts):
     X, y = stream(150)
-    classifier = OnlineKDEClassifier(covariance_type=covariance_type, bandwidth="plugin").fit(X, y)
-    expected = by_hand(X, y, 3, covariance_type)
+    parameters = {"covariance_type": covariance_type} | EXPERTS[experts]
+    classifier = OnlineKDEClassifier(**parameters).fit(X, y)
+    expected = by_hand(X, y, 3, parameters)
     pool = classifier._calibration.pool
+    assert len(pool.exponents) == 1 + N_GROUPS[covariance_type].get(experts, 1)
     assert pool.count > 20.0
     np.testing.assert_allclose(pool.weights, expected.weights, atol=1e-5)
     np.testing.assert_allclose(pool.precision, expected.precision, rtol=1e-4, atol=1e-4)
@@ -183,9 +213,10 @@ def test_pool_is_learned_from_predictions_of_each_window(covariance_type):
 
 
 def predicted_rows(codes, counts=1.0):
-    """Rows that are their numbers."""
+    """Rows that are their numbers, predicted by two groups of experts."""
     n = np.arange(float(len(codes)))
-    return ReplayBuffer(n[:, None], np.array(codes, dtype=np.intp), counts * np.ones(len(n)), -n)
+    logs = np.column_stack([-n, 2.0 * n])
+    return ReplayBuffer(n[:, None], np.array(codes, dtype=np.intp), counts * np.ones(len(n)), logs)
 
 
 def test_each_class_counts_in_a_window_as_it_does_in_the_model():
@@ -195,7 +226,8 @@ def test_each_class_counts_in_a_window_as_it_does_in_the_model():
     rows = class_rebalanced(earlier, new, shares)
     # Of class 0 a quarter of 16 is lacking: the last two rows of a quarter of eight.
     assert rows.rows.ravel().tolist() == [4.0, 5.0, *range(8)]
-    assert rows.log_densities.tolist() == [-4.0, -5.0, *range(0, -8, -1)]
+    assert rows.log_densities[:, 0].tolist() == [-4.0, -5.0, *range(0, -8, -1)]
+    assert rows.log_densities[:, 1].tolist() == [8.0, 10.0, *range(0, 16, 2)]
     counts = np.bincount(rows.codes, rows.counts)
     np.testing.assert_allclose(counts / counts.sum(), shares)
     np.testing.assert_allclose(rows.counts[2:] / rows.counts[0], np.where(new.codes == 1, 5 / 7, 1))
@@ -237,21 +269,32 @@ def test_an_outlier_after_the_last_checkpoint_spoils_nothing(covariance_type):
     assert classifier.score(new, labels) > before - 0.02
 
 
+@pytest.mark.parametrize("threshold", [0.08, "predictive"])
 @both_structures
-def test_probabilities_are_those_of_the_pool(covariance_type):
+def test_probabilities_are_those_of_the_pool(covariance_type, threshold):
     X, y = stream()
-    classifier = OnlineKDEClassifier(covariance_type=covariance_type).fit(X, y)
+    classifier = OnlineKDEClassifier(
+        covariance_type=covariance_type, compression_threshold=threshold
+    ).fit(X, y)
     new, _ = stream(seed=1)
     log_prior = np.log(classifier.class_prior_)
-    log_density = classifier.predict_joint_log_proba(new) - log_prior
+    if threshold == "predictive":
+        kdes = [classifier._kde(density) for density in classifier.estimators_]
+        groups = np.stack([kde.log_densities_of_groups(new) for kde in kdes], axis=2)
+        log_densities = list(groups.transpose(1, 0, 2))
+        assert len(log_densities) == {"full": 4, "diag": 2}[covariance_type]
+    else:
+        log_densities = [classifier.predict_joint_log_proba(new) - log_prior]
     structure = STRUCTURES[covariance_type]
     means = np.array([X[y == c].mean(axis=0) for c in classifier.classes_])
     shared = twins.pooled_within_covariance(X, y)
     shared = np.diag(shared).copy() if covariance_type == "diag" else shared
     q = Discriminant.of(means, shared, structure).log_densities(new)
-    t, s, *b = classifier._calibration.pool.weights
+    *t, s = classifier._calibration.pool.exponents
+    b = classifier._calibration.pool.offsets
     assert s > 0.0
-    expected = log_softmax(log_prior + b + t * log_density + s * q, axis=1)
+    tempered = sum(t_j * logs for t_j, logs in zip(t, log_densities, strict=True))
+    expected = log_softmax(log_prior + b + tempered + s * q, axis=1)
     np.testing.assert_allclose(classifier.predict_log_proba(new), expected, rtol=1e-7, atol=1e-9)
     np.testing.assert_allclose(
         classifier.predict_proba(new), np.exp(expected), rtol=1e-7, atol=1e-9
@@ -262,9 +305,19 @@ def test_probabilities_are_those_of_the_pool(covariance_type):
 def test_before_the_first_window_ends_it_is_bayes_rule():
     X, y = stream(300)
     for n in (10, 60, 66):
-        classifier = OnlineKDEClassifier().fit(X[:n], y[:n])
+        classifier = OnlineKDEClassifier(compression_threshold=0.08).fit(X[:n], y[:n])
         assert classifier._calibration.pool.weights.tolist() == [1.0, 0.0, 0.0, 0.0, 0.0]
         joint = classifier.predict_joint_log_proba(X)
+        np.testing.assert_allclose(
+            classifier.predict_log_proba(X), log_softmax(joint, axis=1), rtol=1e-9, atol=1e-12
+        )
+        # Of several groups it is that of the geometric mean of their densities.
+        classifier = OnlineKDEClassifier().fit(X[:n], y[:n])
+        pool = classifier._calibration.pool.adapted(4, 1)
+        assert pool.weights.tolist() == [0.25] * 4 + [0.0] * 4
+        kdes = [classifier._kde(density) for density in classifier.estimators_]
+        logs = [kde.log_densities_of_groups(X).mean(axis=1) for kde in kdes]
+        joint = np.log(classifier.class_prior_) + np.column_stack(logs)
         np.testing.assert_allclose(
             classifier.predict_log_proba(X), log_softmax(joint, axis=1), rtol=1e-9, atol=1e-12
         )
@@ -536,7 +589,7 @@ def test_a_class_that_comes_late():
     classifier = learned(X[:start], y[:start], classes=[0, 1, 2])
     pool = classifier._calibration.pool
     assert pool.count > 20.0
-    assert pool.weights[4] == 0.0
+    assert pool.offsets[2] == 0.0
     assert not classifier.predict_proba(X)[:, 2].any()
     classifier.partial_fit(X[start : start + 1], y[start : start + 1])
     proba = classifier.predict_proba(X)

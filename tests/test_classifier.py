@@ -1,6 +1,7 @@
 """What OnlineKDEClassifier promises of classes, priors and probabilities."""
 
 import pickle
+from itertools import product
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from skokde import OnlineKDEClassifier, OnlineKDEDensity
 from skokde._engine.bandwidth import normal_reference
 from skokde._engine.experts import empty_state
 from skokde._engine.learn import learn
+from skokde._validation import check_settings
 
 both_structures = pytest.mark.parametrize("covariance_type", ["full", "diag"])
 
@@ -152,13 +154,14 @@ def test_two_samples_of_two_classes():
 
 def test_one_class_is_enough():
     X, _ = blobs()
-    for bandwidth in ("predictive", "plugin"):
-        classifier = OnlineKDEClassifier(bandwidth=bandwidth).fit(X, np.zeros(len(X)))
+    for bandwidth, threshold in product(("predictive", "plugin"), ("predictive", 0.08)):
+        parameters = {"bandwidth": bandwidth, "compression_threshold": threshold}
+        classifier = OnlineKDEClassifier(**parameters).fit(X, np.zeros(len(X)))
         assert not classifier.predict(X).any()
         np.testing.assert_array_equal(classifier.predict_proba(X), 1.0)
-        expected = OnlineKDEDensity(bandwidth=bandwidth).fit(X).score_samples(X)
-        # Evidence for the widths is taken under a prior that is as old as the last checkpoint.
-        atol = 0.01 if bandwidth == "predictive" else 1e-10
+        expected = OnlineKDEDensity(**parameters).fit(X).score_samples(X)
+        # Evidence for experts is taken under a prior that is as old as the last checkpoint.
+        atol = 0.01 if "predictive" in parameters.values() else 1e-10
         np.testing.assert_allclose(classifier.score_samples(X), expected, rtol=0, atol=atol)
 
 
@@ -307,12 +310,14 @@ def test_densities_follow_what_other_classes_learn(covariance_type, bandwidth):
 
 
 @both_structures
-def test_classes_learn_under_the_target_of_the_last_checkpoint(covariance_type):
+@pytest.mark.parametrize("threshold", [0.08, "predictive"])
+def test_classes_learn_under_the_target_of_the_last_checkpoint(covariance_type, threshold):
     rng = np.random.default_rng(0)
     y = rng.integers(2, size=200)
     X = rng.normal(size=(200, 3)) * [1.0, 10.0, 0.1] + y[:, None]
-    classifier = OnlineKDEClassifier(covariance_type=covariance_type)
-    settings = twins.settings_of(covariance_type, 3, bandwidth="predictive", threshold=0.08)
+    parameters = {"covariance_type": covariance_type, "compression_threshold": threshold}
+    classifier = OnlineKDEClassifier(**parameters)
+    settings = check_settings(classifier, 3)
     states, targets = [empty_state(3, settings), empty_state(3, settings)], set()
     for row, c in zip(X, y, strict=True):
         classifier.partial_fit(row[None], [c], classes=[0, 1])
@@ -324,7 +329,7 @@ def test_classes_learn_under_the_target_of_the_last_checkpoint(covariance_type):
     for c, (estimator, state) in enumerate(zip(classifier.estimators_, states, strict=True)):
         np.testing.assert_array_equal(estimator._state.expert_counts, state.expert_counts)
         # A class merges as it would alone, but its kernels have the shape of all classes.
-        alone = OnlineKDEDensity(covariance_type=covariance_type).fit(X[y == c])._state
+        alone = OnlineKDEDensity(**parameters).fit(X[y == c])._state
         np.testing.assert_array_equal(state.mixture.means, alone.mixture.means)
         assert np.abs(state.expert_counts - alone.expert_counts).max() > 1e-3
 
@@ -349,9 +354,13 @@ def test_prior_is_worth_one_observation_for_each_feature():
 def test_classifier_of_one_class_is_its_density(iris, covariance_type):
     X, _ = iris
     parameters = {"covariance_type": covariance_type, "bandwidth": "plugin"}
-    classifier = OnlineKDEClassifier(**parameters).fit(X, np.zeros(len(X)))
-    density = OnlineKDEDensity(**parameters).fit(X)
-    np.testing.assert_allclose(classifier.score_samples(X), density.score_samples(X), rtol=1e-9)
+    for threshold, tolerance in ((0.08, 1e-9), ("predictive", 0.01)):
+        parameters["compression_threshold"] = threshold
+        classifier = OnlineKDEClassifier(**parameters).fit(X, np.zeros(len(X)))
+        density = OnlineKDEDensity(**parameters).fit(X)
+        np.testing.assert_allclose(
+            classifier.score_samples(X), density.score_samples(X), rtol=tolerance
+        )
 
 
 def test_few_rows_in_many_correlated_features_find_their_kind():
@@ -383,8 +392,11 @@ def test_spread_that_classes_share_follows_the_stream(bandwidth):
     X, y = blobs()
     X[y == 0] = [8.0, 0.0]
     order = np.argsort(y, kind="stable")
-    forwards = OnlineKDEClassifier(bandwidth=bandwidth).partial_fit(X[order], y[order])
-    backwards = OnlineKDEClassifier(bandwidth=bandwidth)
+    parameters = {"bandwidth": bandwidth}
+    if bandwidth == "plugin":
+        parameters["compression_threshold"] = 0.08
+    forwards = OnlineKDEClassifier(**parameters).partial_fit(X[order], y[order])
+    backwards = OnlineKDEClassifier(**parameters)
     for row in order[::-1]:
         backwards.partial_fit(X[[row]], y[[row]])
         assert np.isfinite(backwards.predict_proba(X)).all()

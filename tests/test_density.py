@@ -61,7 +61,9 @@ def test_attributes(covariance_type, n):
 @both_structures
 def test_covariances_are_the_sample_models(covariance_type):
     X = correlated(30)
-    density = OnlineKDEDensity(covariance_type=covariance_type, bandwidth="plugin").fit(X)
+    density = OnlineKDEDensity(
+        covariance_type=covariance_type, bandwidth="plugin", compression_threshold=0.08
+    ).fit(X)
     assert not density.covariances_.any()  # 30 single samples
     np.testing.assert_array_equal(density.means_, X)
     density.partial_fit(correlated(300, seed=1))

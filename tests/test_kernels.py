@@ -111,6 +111,71 @@ def test_age_class_counts(f):
     np.testing.assert_allclose(counts, expected, rtol=1e-12)
 
 
+def random_memories(n_memories=3, n_classes=4):
+    rng = np.random.default_rng(n_classes)
+    counts = rng.choice([0.0, 0.7, 30.0], size=(n_memories, n_classes))
+    first = rng.dirichlet(np.ones(n_memories))
+    factors = np.array([1.0, 0.99, 0.5])[:n_memories]
+    return counts, rng.dirichlet(np.ones(n_memories)), factors, first
+
+
+@pytest.mark.parametrize("fixed_share", [0.0, 0.002, 0.3])
+def test_update_class_memories(fixed_share):
+    rng = np.random.default_rng(0)
+    labels = intp(rng.integers(4, size=40))
+    row_weights = rng.choice([1.0, 0.3, 2.0, 5.5, 30.0], size=40)
+    counts, weights, factors, first = random_memories()
+    others = factors, first, fixed_share, 4  # of 5.5 and of 30 not all is predicted
+    expected = twins.update_class_memories(counts, weights, labels, row_weights, *others)
+    _append.update_class_memories(counts, weights, labels, row_weights, *others)
+    np.testing.assert_allclose(counts, expected[0], rtol=1e-10, atol=1e-14)
+    np.testing.assert_allclose(weights, expected[1], rtol=1e-9)
+    np.testing.assert_allclose(weights.sum(), 1.0, rtol=1e-12)
+
+
+def test_class_memories_do_not_depend_on_blocks():
+    rng = np.random.default_rng(0)
+    labels, row_weights = intp(rng.integers(4, size=60)), rng.choice([1.0, 0.25, 7.0], size=60)
+    results = []
+    for size in (60, 7, 1):
+        counts, weights, factors, first = random_memories()
+        for start in range(0, 60, size):
+            part = slice(start, start + size)
+            _append.update_class_memories(
+                counts, weights, labels[part], row_weights[part], factors, first, 0.002, 1000
+            )
+        results.append(counts.tobytes() + weights.tobytes())
+    assert len(set(results)) == 1
+
+
+def test_class_memories_take_a_weight_for_repetitions():
+    rng = np.random.default_rng(0)
+    labels, times = intp(rng.integers(4, size=30)), rng.integers(1, 6, size=30)
+    results = []
+    for rows, row_weights in (
+        (labels, times.astype(float)),
+        (np.repeat(labels, times), np.ones(times.sum())),
+    ):
+        counts, weights, factors, first = random_memories()
+        _append.update_class_memories(
+            counts, weights, rows, row_weights, factors, first, 0.002, 1000
+        )
+        results.append(counts.tobytes() + weights.tobytes())
+    assert results[0] == results[1]
+
+
+@pytest.mark.parametrize("label", [-1, 4])
+def test_a_label_that_is_no_class_is_refused(label):
+    counts, weights, factors, first = random_memories()
+    before = counts.copy(), weights.copy()
+    with pytest.raises(ValueError, match="not the number of a class"):
+        _append.update_class_memories(
+            counts, weights, intp([0, label]), np.ones(2), factors, first, 0.002, 9
+        )
+    np.testing.assert_array_equal(counts, before[0])
+    np.testing.assert_array_equal(weights, before[1])
+
+
 @pytest.mark.parametrize("printed", [True, False], ids=["printed", "right"])
 @each_case
 def test_roughness(d, covariance_type, kind, printed):
@@ -733,8 +798,9 @@ class Entry(NamedTuple):
     function: Callable
     arguments: tuple
     n_written: int = 0
-    # Numbers of arguments that may have any length.
+    # Numbers of arguments that may have any length, and those whose last axis may.
     free: tuple = ()
+    free_last: tuple = ()
 
 
 def entries(covariance_type):
@@ -755,6 +821,21 @@ def entries(covariance_type):
     found = [
         Entry(_append.append_rows, (*buffers, 0, 0, means, weights, 0.9), 2),
         Entry(_append.age_class_counts, (np.zeros(8), members, weights, 0.9), 1, (0,)),
+        Entry(
+            _append.update_class_memories,
+            (
+                np.zeros((2, 9)),
+                np.array([0.75, 0.25]),
+                members,
+                weights,
+                np.array([1.0, 0.9]),
+                np.array([0.5, 0.5]),
+                0.01,
+                3,
+            ),
+            2,
+            free_last=(0,),
+        ),
         Entry(
             _compression.cluster, (*mixture, *factors, np.array([0.1, 0.2]), axis, -1), free=(6,)
         ),
@@ -814,7 +895,7 @@ def test_no_compiled_function_is_missing_here():
 @each_entry
 @pytest.mark.parametrize("covariance_type", ["full", "diag"])
 def test_read_only_arrays_are_taken(covariance_type, name):
-    function, arguments, n_written, _ = entries(covariance_type)[name]
+    function, arguments, n_written, *_ = entries(covariance_type)[name]
     for argument in arguments[n_written:]:
         if isinstance(argument, np.ndarray):
             argument.flags.writeable = False
@@ -830,10 +911,10 @@ def resized(array, axis):
 @each_entry
 @pytest.mark.parametrize("covariance_type", ["full", "diag"])
 def test_wrong_shapes_are_refused(covariance_type, name):
-    function, arguments, _, free = entries(covariance_type)[name]
+    function, arguments, _, free, free_last = entries(covariance_type)[name]
     function(*arguments)
     for i, argument in enumerate(arguments):
-        for axis in range(int(i in free), np.ndim(argument)):
+        for axis in range(int(i in free), np.ndim(argument) - int(i in free_last)):
             for wrong in resized(argument, axis):
                 with pytest.raises(ValueError, match="Shapes do not belong together"):
                     function(*arguments[:i], wrong, *arguments[i + 1 :])

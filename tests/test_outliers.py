@@ -54,11 +54,16 @@ KINDS = {kind.__name__: kind for kind in (one_value, one_row, a_burst, another_p
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
 
+def classifier_of(covariance_type, bandwidth, threshold):
+    return OnlineKDEClassifier(
+        covariance_type=covariance_type, bandwidth=bandwidth, compression_threshold=threshold
+    )
+
+
 @cache
-def sound(covariance_type, bandwidth):
+def sound(*parameters):
     """Without any of them."""
-    classifier = OnlineKDEClassifier(covariance_type=covariance_type, bandwidth=bandwidth)
-    return classifier.fit(*two_classes(2000))
+    return classifier_of(*parameters).fit(*two_classes(2000))
 
 
 def spoiled(kind):
@@ -116,12 +121,13 @@ def test_the_attribute(bandwidth):
 
 
 @every_kind
+@pytest.mark.parametrize("threshold", [0.08, "predictive"])
 @every_rule
 @both_structures
-def test_classes_are_told_apart_as_without(covariance_type, bandwidth, kind):
+def test_classes_are_told_apart_as_without(covariance_type, bandwidth, threshold, kind):
     X, y = spoiled(kind)
-    learned = OnlineKDEClassifier(covariance_type=covariance_type, bandwidth=bandwidth).fit(X, y)
-    without = sound(covariance_type, bandwidth)
+    parameters = covariance_type, bandwidth, threshold
+    learned, without = classifier_of(*parameters).fit(X, y), sound(*parameters)
     new, labels = two_classes(1000, seed=2)
     assert learned.score(new, labels) == pytest.approx(without.score(new, labels), abs=0.01)
     for label in range(2):
@@ -131,7 +137,9 @@ def test_classes_are_told_apart_as_without(covariance_type, bandwidth, kind):
         # Nothing is lost, and little is held.
         assert np.isfinite(density.score_samples(X)).all()
         assert density._mixture.counts.sum() == pytest.approx(np.count_nonzero(y == label))
-        assert density.n_components_ <= 60
+        if threshold == 0.08:
+            assert density.n_components_ <= 60
+        assert density.n_components_ <= 1.5 * expected.n_components_ + 30
 
 
 @every_rule

@@ -153,7 +153,7 @@ def test_get_and_set_params(Estimator):
     estimator = Estimator()
     defaults = {
         "covariance_type": "full",
-        "compression_threshold": 0.08,
+        "compression_threshold": "predictive",
         "bandwidth": "predictive",
         "forgetting_factor": 1.0,
         "max_components": None,

@@ -24,10 +24,16 @@ def labelled(d, n, *, seed=0):
 
 PARAMETERS = {
     "plain": {},
+    "memory": {"forgetting_factor": "predictive"},
     "plugin": {"bandwidth": "plugin"},
-    "okde, forgetting": {"bandwidth": "okde", "forgetting_factor": 0.99},
+    "plugin, one threshold": {"bandwidth": "plugin", "compression_threshold": 0.08},
+    "okde, forgetting": {
+        "bandwidth": "okde",
+        "forgetting_factor": 0.99,
+        "compression_threshold": 0.08,
+    },
     "wide, hard": {"bandwidth": 1.5, "compression_threshold": 0.2},
-    "capped": {"max_components": 12, "bandwidth": "scott"},
+    "capped": {"max_components": 12, "bandwidth": "scott", "compression_threshold": 0.08},
 }
 
 
@@ -51,7 +57,7 @@ def test_powers_of_two_change_no_bit(d, covariance_type, kind, reach):
         if covariance_type == "diag":
             outer = outer**2
         np.testing.assert_array_equal(new.covariances_, old.covariances_ * outer)
-        if "bandwidth" in PARAMETERS[kind]:
+        if "compression_threshold" in PARAMETERS[kind]:
             np.testing.assert_array_equal(new.bandwidth_, old.bandwidth_ * outer)
         else:  # weighted by densities, whose logarithms the unit shifts by what is not exact
             np.testing.assert_allclose(new.bandwidth_, old.bandwidth_ * outer, rtol=1e-11)

@@ -338,6 +338,29 @@ def age_class_counts(counts, labels, weights, f):
     return counts
 
 
+def update_class_memories(
+    counts, weights, labels, row_weights, factors, first_weights, fixed_share, most
+):
+    """Counts of classes, and weights of memories by the probabilities of the labels to come."""
+    counts, weights = counts.copy(), np.array(weights)
+    n_classes = counts.shape[1]
+    for label, w in zip(labels, row_weights, strict=True):
+        whole = int(min(w, most))
+        parts = [1.0] * whole + ([w - whole] if w > whole else [])
+        for number, part in enumerate(parts):
+            proba = (counts + 1.0 / n_classes) / (counts.sum(axis=1, keepdims=True) + 1.0)
+            if number < most:
+                weights = weights * proba[:, label] ** part
+            weights = (1.0 - fixed_share) * weights / weights.sum() + fixed_share * first_weights
+            counts = np.array(
+                [
+                    age_class_counts(row, [label], [part], f)
+                    for row, f in zip(counts, factors, strict=True)
+                ]
+            )
+    return counts, weights
+
+
 def roughness(weights, means, covs, pilot, printed):
     """R(p, F, G) with F = I, by the printed or the right bracket, over a pilot kernel's peak."""
     k, d = means.shape

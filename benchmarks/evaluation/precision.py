@@ -355,6 +355,7 @@ def model_case(
     variances = 0.1 * (root @ root.T if covariance_type == "full" else np.diagonal(root) ** 2)
     model = OnlineKDEDensity(
         covariance_type=covariance_type,
+        compression_threshold=0.08,  # one shape of the kernels: all have the same frame
         bandwidth=variances if bandwidth == "array" else bandwidth,
         max_components=4 if compressed else None,
     ).fit(X)

@@ -143,11 +143,13 @@ def update_class_memories(
     cdef Py_ssize_t repetition
     cdef double left, once, total, norm, prior = 1.0 / n_classes
     cdef Ageing ageing
-    if not (
-        weights.shape[0] == factors.shape[0] == first_weights.shape[0] == n_memories
-        and row_weights.shape[0] == labels.shape[0]
-    ):
-        raise ValueError("arrays whose lengths do not belong together")
+    check_shapes(
+        1, 1,
+        weights.shape[0] == n_memories
+        and factors.shape[0] == n_memories
+        and first_weights.shape[0] == n_memories
+        and row_weights.shape[0] == labels.shape[0],
+    )
     for row in range(labels.shape[0]):
         if not 0 <= labels[row] < n_classes:
             raise ValueError("a label is not the number of a class")

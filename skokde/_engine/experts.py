@@ -336,15 +336,17 @@ def predict_latest(state: State, settings: Settings) -> np.ndarray:
     """
     logs, counts = [], []
     for experts, predicted in prequential_splits(state, settings):
-        places = np.flatnonzero(predicted)
+        all_counts, means = state.mixture.diracs()
+        # Some may be forgotten altogether.
+        places = np.flatnonzero(predicted & (all_counts > 0.0))
         if not len(places):
             continue
-        some = np.unique(np.linspace(0, len(places) - 1, MOST_PREDICTED).astype(np.intp))
-        some = places if len(places) <= MOST_PREDICTED else places[some]
-        all_counts, means = state.mixture.diracs()
+        some = places
+        if len(places) > MOST_PREDICTED:
+            some = places[np.linspace(0, len(places) - 1, MOST_PREDICTED).astype(np.intp)]
         logs.append(experts.log_densities(means[some]))
-        share = all_counts[some].sum() / all_counts[places].sum()
-        counts.append(all_counts[some] / share)
+        share = all_counts[some] / all_counts[some].sum()
+        counts.append(share * all_counts[places].sum())
     expert_counts = state.expert_counts
     if logs:
         expert_counts = em_update(expert_counts, np.concatenate(logs), np.concatenate(counts))
