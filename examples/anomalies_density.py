@@ -5,10 +5,8 @@
 Two clusters circle slowly around the origin, and one point in fifty falls anywhere. Each point is
 scored by its log-density before it is learned, anomalies included, as nobody tells which they are.
 With a forgetting factor below one the density is that of the last points, not of all there were, so
-that a place where the clusters have been long ago is not taken for normal.
-
-Merged components are merged again and again, and the errors add up: where data drift, a
-`compression_threshold` below the default 0.08 keeps the density sharp.
+that a place where the clusters have been long ago is not taken for normal. With "predictive" no
+factor has to be known: how much the newest points count is found from the stream.
 """
 
 import argparse
@@ -61,15 +59,15 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default="anomalies_density.png", help="picture to save")
     options = parser.parse_args()
     X, anomalous = drifting_clusters(4000, options.seed)
-    figure, axes = plt.subplots(1, 2, figsize=(9, 4.8), layout="constrained")
-    for ax, factor in zip(axes, (1.0, 0.99), strict=True):
-        density = OnlineKDEDensity(compression_threshold=0.02, forgetting_factor=factor)
+    figure, axes = plt.subplots(1, 3, figsize=(12, 4.6), layout="compressed")
+    for ax, factor in zip(axes, (1.0, 0.99, "predictive"), strict=True):
+        density = OnlineKDEDensity(forgetting_factor=factor)
         log_p = scores(X, density)
         area = roc_auc_score(anomalous[FIRST:], -log_p[FIRST:])
-        name = f"forgetting_factor={factor}: area under the ROC curve {area:.3f}"
-        print(f"{name}, {density.n_components_} components")
+        name = f"forgetting_factor={factor!r}"
+        print(f"{name}: area under the ROC curve {area:.3f}, {density.n_components_} components")
         draw_density(ax, density, X, anomalous)
-        ax.set_title(name, fontsize=10)
+        ax.set_title(f"{name}\narea under the ROC curve {area:.3f}", fontsize=10)
     axes[0].legend(loc="lower left", fontsize=8)
     figure.savefig(options.out, dpi=100)
 

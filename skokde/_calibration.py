@@ -32,7 +32,7 @@ SHARE_BETWEEN = 0.1
 LONGEST_WINDOW = 256
 # Where the memory is found by prediction windows have this number of rows, and they follow each
 # other at once; in a long stream every second one is left out.
-SHORT_WINDOW = 8
+SHORT_WINDOW = 4
 LONG_STREAM = 500
 # As many predicted rows are kept as are in this number of windows.
 KEPT = 3

@@ -137,13 +137,13 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
     >>> from sklearn.datasets import load_wine
     >>> from skokde import OnlineKDEClassifier
     >>> X, y = load_wine(return_X_y=True)
-    >>> order = np.random.default_rng(0).permutation(len(X))
+    >>> order = np.random.default_rng(2).permutation(len(X))
     >>> train, test = order[:120], order[120:]
     >>> classifier = OnlineKDEClassifier()
     >>> for i in train:
     ...     classifier = classifier.partial_fit(X[[i]], y[[i]], classes=[0, 1, 2])
     >>> round(classifier.score(X[test], y[test]), 2)
-    1.0
+    0.98
     """
 
     _learned = (

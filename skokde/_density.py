@@ -14,7 +14,6 @@ from skokde._engine.bandwidth import KernelFrame
 from skokde._engine.covariance import Structure, structure_of
 from skokde._engine.experts import (
     Experts,
-    adapted,
     build_kde,
     empty_state,
     reference_experts,
@@ -316,8 +315,9 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
     def kde_mixture(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The mixture that is scored: the sample model convolved with H (Eq. 3).
 
-        With the "predictive" bandwidth it has the model's components once for each width of the
-        kernel, besides some Gaussians with the covariance of the whole and multiples of it.
+        Where anything is predicted it has the model's components once for each estimate that is
+        mixed: of each width and shape of the kernel at each threshold of some weight, and of each
+        short memory; besides some Gaussians with the covariance of the whole and multiples of it.
 
         Returns
         -------
@@ -380,7 +380,8 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         """Weights of all that is tried."""
         self._fitted("expert_weights_")
         settings = self._settings()
-        return weights_by_kind(adapted(self._state, settings), settings)
+        with one_blas_thread():
+            return weights_by_kind(self._state, settings)
 
     @property
     def outliers_(self) -> np.ndarray:

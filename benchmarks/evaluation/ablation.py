@@ -166,6 +166,9 @@ VARIANTS: dict[str, Variant] = {
     "kernels of the data's shape alone": Variant(
         {}, {"skokde._validation.SHAPES": {name: (s,) for name, s in STRUCTURES.items()}}
     ),
+    "the best resolution of each shape chosen, not mixed": Variant(
+        {}, {"skokde._engine.experts.NEGLIGIBLE": 1.0}
+    ),
     "no Gaussians for outliers": Variant({}, {BANDWIDTH + "Predictive.gaussian_scales": (1.0,)}),
     "all evidence remembered": Variant({}, {"skokde._engine.experts.MEMORY": 1.0}),
     "all predictions remembered by the pool": Variant({}, {POOLING + "MEMORY": 1.0}),

@@ -32,9 +32,12 @@ LEAST_SHARE = 1e-9
 NEGLIGIBLE = 0.1
 # How many of the samples since the last compression are predicted, at most, by either half.
 MOST_PREDICTED = 32
-# A threshold is given up where those up to the next have less of the weight than the first, and the
-# next lower one is taken where those up to the present one have more than the second.
+# A threshold is given up where those up to the next have less than this share of the weight, or,
+# from so many samples on, less than that many times an equal share.
 OF_NO_USE = 0.1
+GROWN_UP = 4000.0
+NO_BETTER = 0.75
+# The next lower one is taken where those up to the present one have more than this.
 MOST_OF_USE = 0.5
 # Before the first compression each part of the samples is predicted from the others.
 N_FOLDS = 4
@@ -78,19 +81,24 @@ def adapted(state: State, settings: Settings) -> State:
     return state
 
 
-def next_level(level: int, expert_counts: np.ndarray, settings: Settings) -> int:
+def next_level(state: State, settings: Settings) -> int:
     """The number of the threshold to compress by, as the experts say.
 
-    A higher one is taken where neither the present one nor the next is of use, a lower one where
-    the present one has most of the weight.
+    A higher one is taken where the present one and the next are of no use: in a young model where
+    they have next to no weight, since merging is for good, later where they have less than if all
+    thresholds predicted alike. A lower one is taken where the present one has most of the weight.
     """
-    if not settings.n_levels:
+    level, n = state.level, 1 + settings.n_levels
+    if n == 1:
         return level
-    counts, _ = by_kind(expert_counts, settings)
+    counts, _ = by_kind(state.expert_counts, settings)
     shares = np.cumsum(counts.sum(axis=(0, 2))) / counts.sum()
-    if level + 2 < settings.n_levels and shares[level + 1] < OF_NO_USE:
+    of_no_use = OF_NO_USE
+    if state.mixture.counts.sum() >= GROWN_UP:
+        of_no_use = NO_BETTER * (level + 2) / n
+    if level + 2 < settings.n_levels and shares[level + 1] < of_no_use:
         return level + 1
-    return level - 1 if level and shares[level] > MOST_OF_USE else level
+    return level - 1 if level and shares[level] > max(MOST_OF_USE, (level + 2) / n) else level
 
 
 def em_update(
@@ -270,13 +278,14 @@ def that_matter(weights: np.ndarray) -> np.ndarray:
 
 def weights_by_kind(state: State, settings: Settings) -> dict[str, np.ndarray]:
     """What the experts are credited with, summed over all but one kind of choice each."""
+    state = up_to_date(adapted(state, settings), settings)
     estimates, gaussians = by_kind(state.expert_counts / state.expert_counts.sum(), settings)
     total = max(estimates.sum(), np.finfo(float).tiny)
     # A threshold that is given up is as the one that is held.
     by_threshold = estimates.sum(axis=(0, 2)) / total
     held = by_threshold[: state.level + 1].sum()
     memory = np.ones(1)
-    if state.recent is not None:
+    if state.recent is not None and len(state.recent.rows):
         credits = state.recent.credits / state.recent.credits.sum()
         short = credits[1:].reshape(len(settings.memories), -1).sum(axis=1)
         memory = np.append(credits[0], short)
@@ -382,6 +391,13 @@ def predict_pending(state: State, settings: Settings, reference: Reference) -> S
     return state._replace(recent=newest)
 
 
+def up_to_date(state: State, settings: Settings) -> State:
+    """With what its samples tell before the first compression."""
+    if settings.n_experts == 1 or state.n_compressed:
+        return state
+    return state._replace(expert_counts=predict_latest(state, settings))
+
+
 def reference_part(state: State, settings: Settings) -> Mixture:
     """The part of a mixture that the kernels take their shape and size from.
 
@@ -425,9 +441,7 @@ def build_kde(state: State, settings: Settings, reference: Reference = reference
         Gives what that gives of a state and settings, and may know it already.
     """
     newest = state.recent
-    state = adapted(state, settings)
-    if settings.n_experts > 1 and not state.n_compressed:
-        state = state._replace(expert_counts=predict_latest(state, settings))
+    state = up_to_date(adapted(state, settings), settings)
     experts = reference(state, settings)
     n_later = state.mixture.n_components - experts.n_components
     if n_later:

@@ -58,7 +58,7 @@ def compact(state: State, settings: Settings, reference: Reference) -> State:
     if settings.max_components is not None:
         room = max(1, int(settings.max_components / growth(settings)))
         most = room if most is None else min(most, room)
-    level = next_level(state.level, expert_counts, settings)
+    level = next_level(state._replace(expert_counts=expert_counts), settings)
     mixture = state.mixture.without_vanished()
     mixture, partitions, level = revitalize_and_compress(mixture, settings, level, most)
     return State(
