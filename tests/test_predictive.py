@@ -99,6 +99,12 @@ def experts_of(mixture, covariance_type, target=None):
     return Experts.of(mixture, state.partitions, settings)
 
 
+def scored(mixture, covariance_type, counts, target=None):
+    """What is scored of these experts, by their counts."""
+    _, settings = state_and_settings(mixture, mixture.n_components, PRIOR, covariance_type, target)
+    return experts_of(mixture, covariance_type, target).mixed(counts, settings)
+
+
 # ---------------------------------------------------------------------------------------- widths
 
 
@@ -142,7 +148,7 @@ def test_log_density_is_that_of_the_explicit_mixture(d, covariance_type, n, with
     mixture = compressed(d, covariance_type, n)
     assert (mixture.n_compounds > 0) == (n == 150)
     prior = random_prior(d, covariance_type) if with_a_prior else None
-    kde = experts_of(mixture, covariance_type, prior).mixed(SOME_COUNTS)
+    kde = scored(mixture, covariance_type, SOME_COUNTS, prior)
     points = twins.clumps(d, 40, seed=1)
     full_prior = None if prior is None else twins.full_covariances(prior[None])[0]
     by_hand = widths_by_hand(mixture, covariance_type, full_prior)
@@ -191,7 +197,7 @@ def test_outliers_stay_where_they_are(d, covariance_type, n):
     logs = experts.log_densities(points)[:, : len(KERNEL_SCALES)]
     by_hand = [twins.mixture_log_pdf(points, weights, *parts) for parts in expected]
     np.testing.assert_allclose(logs, np.transpose(by_hand), rtol=1e-8, atol=1e-8)
-    shown = experts.mixed(SOME_COUNTS).gaussians()
+    shown = scored(mixture, covariance_type, SOME_COUNTS).gaussians()
     for i, (means, covariances) in enumerate(expected):
         part = slice(i * len(far), (i + 1) * len(far))
         np.testing.assert_allclose(shown[1][part], means, rtol=1e-12, atol=1e-9)
@@ -200,7 +206,7 @@ def test_outliers_stay_where_they_are(d, covariance_type, n):
         )
     # Those that come later do so, too.
     later = mean[None] - 1e4 * np.sqrt(np.diag(covariance))
-    family = experts.with_later(np.ones(1), later).estimates[0]
+    family = experts.with_later(np.ones(1), later).estimates[0][0]
     for column, parts in zip(family.log_densities(later).T, family.gaussians(), strict=True):
         np.testing.assert_allclose(column, twins.mixture_log_pdf(later, *parts), rtol=1e-8)
     np.testing.assert_allclose(family.gaussians()[0][1][-1:], later, rtol=1e-14)
@@ -421,7 +427,7 @@ def test_experts_of_coarser_levels_and_other_shapes(d, covariance_type, bandwidt
     np.testing.assert_allclose(experts.log_densities(points), logs, rtol=1e-9, atol=1e-9)
     # The kernel frame of the model is not that of other shapes.
     frame = settings.bandwidth.kernel_frame(mixture, settings.structure)
-    again = Experts.of(mixture, state.partitions, settings, frame)
+    again = Experts.of(mixture, state.partitions, settings, kernel_frame=frame)
     np.testing.assert_array_equal(again.log_densities(points), experts.log_densities(points))
     # What is scored is their mixture, without levels of next to no weight beside the best one of
     # their shape; of the others no width is left out.
@@ -432,7 +438,7 @@ def test_experts_of_coarser_levels_and_other_shapes(d, covariance_type, bandwidt
     of_estimates[-1] *= 1e-2
     if shrinks:
         of_estimates[0, 0, 1] = 1e-5
-    kde = experts.mixed(counts)
+    kde = experts.mixed(counts, settings)
     expected = np.log(np.exp(logs) @ counts / counts.sum())
     np.testing.assert_allclose(kde.log_density(points), expected, rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(
@@ -509,7 +515,7 @@ def test_an_estimate_is_scored_however_little_its_weight(covariance_type):
     mixture = compressed(2, covariance_type)
     counts = np.where(np.arange(N_EXPERTS) < len(KERNEL_SCALES), 0.0, 1.0)
     counts[2] = 1e-6
-    kde = experts_of(mixture, covariance_type).mixed(counts)
+    kde = scored(mixture, covariance_type, counts)
     assert kde.n_estimates == len(KERNEL_SCALES)
     np.testing.assert_array_equal(np.flatnonzero(kde.weights[: kde.n_estimates]), [2])
     bandwidth = twins.full_covariances(kde.bandwidth()[None])[0]
