@@ -49,11 +49,13 @@ def with_skops(estimator):
 
 @pytest.mark.parametrize("store", [with_pickle, with_joblib, with_skops, copy.deepcopy, copy.copy])
 @pytest.mark.parametrize("n", [1, 20, 70, 130], ids=lambda n: f"{n} rows")
+@pytest.mark.parametrize("memory", [1.0, "predictive"])
 @both_structures
 @both_estimators
-def test_round_trip(assert_same_model, Estimator, covariance_type, n, store):
+def test_round_trip(assert_same_model, Estimator, covariance_type, memory, n, store):
     X, y = stream()
-    original = Estimator(covariance_type=covariance_type).partial_fit(X[:n], y[:n])
+    original = Estimator(covariance_type=covariance_type, forgetting_factor=memory)
+    original.partial_fit(X[:n], y[:n])
     back = store(original)
     assert back.get_params() == original.get_params()
     assert_same_model(back, original)
@@ -92,12 +94,15 @@ def test_stored_files_of_each_format(path):
 
 def test_each_format_is_among_the_stored_files():
     names = {
-        f"format-{n}-{kind}.pkl" for n in range(1, FORMAT + 1) for kind in ("density", "classifier")
+        f"format-{n}-{kind}{memory}.pkl"
+        for n in range(1, FORMAT + 1)
+        for kind in ("density", "classifier")
+        for memory in (("", "-memory") if n > 1 else ("",))
     }
     assert names <= {path.name for path in STORED.iterdir()}
 
 
-@pytest.mark.parametrize("kind", ["density", "classifier"])
+@pytest.mark.parametrize("kind", ["density", "classifier", "density-memory", "classifier-memory"])
 def test_a_change_of_layout_has_raised_the_format(kind):
     with (STORED / f"format-{FORMAT}-{kind}.pkl").open("rb") as file:
         stored = pickle.load(file)
@@ -113,9 +118,9 @@ def test_stored_files_are_written_on_demand_only():
     assert {path: path.stat().st_mtime_ns for path in STORED.iterdir()} == before
 
 
-def stored_state(Estimator, n=130):
+def stored_state(Estimator, n=130, **parameters):
     X, y = stream()
-    return copy.deepcopy(Estimator().fit(X[:n], y[:n]).__getstate__())
+    return copy.deepcopy(Estimator(**parameters).fit(X[:n], y[:n]).__getstate__())
 
 
 @both_estimators
@@ -195,7 +200,9 @@ DAMAGE = {
 def test_damage_is_found_or_does_no_harm(Estimator, damage):
     X, y = stream()
     parameters = Estimator().get_params()
-    states = stored_state(Estimator), stored_state(Estimator, 65)  # in a window, too
+    memory = {"forgetting_factor": "predictive"}
+    # In a window, too.
+    states = stored_state(Estimator), stored_state(Estimator, 65), stored_state(Estimator, **memory)
     n_found = n_harmless = 0
     for state in states:
         for path in leaves(state):

@@ -21,7 +21,8 @@ import skokde._density
 from skokde import OnlineKDEClassifier, OnlineKDEDensity
 
 both_structures = pytest.mark.parametrize("covariance_type", ["full", "diag"])
-forgetting = pytest.mark.parametrize("forgetting_factor", [1.0, 0.97, 0.5])
+forgetting = pytest.mark.parametrize("forgetting_factor", [1.0, 0.97, 0.5, "predictive"])
+each_memory = pytest.mark.parametrize("memory", [1.0, "predictive"])
 
 BANDWIDTHS = {
     "predictive": lambda d: "predictive",
@@ -70,7 +71,9 @@ def streams(draw, weights=("none", "whole", "fractions")):
         "sample_weight": draw_weights(rng, draw(st.sampled_from(weights)), n),
         "cuts": sorted(draw(st.sets(st.integers(1, max(1, n - 1)), max_size=6))),
         "parameters": {
-            "compression_threshold": draw(st.sampled_from([0.1, 0.02, 0.4, 0.0, 1.0])),
+            "compression_threshold": draw(
+                st.sampled_from(["predictive", 0.1, 0.02, 0.4, 0.0, 1.0])
+            ),
             "max_components": draw(st.sampled_from([None, 2, 3, 10, 40])),
         },
     }
@@ -221,10 +224,66 @@ def long_stream():
 def test_long_stream_for_any_block_size(long_stream, assert_same_model, covariance_type, size):
     # So long that compression and revitalization go round many times.
     blocks = blocks_of(range(size, 1500, size), 1500)
-    expected = OnlineKDEDensity(covariance_type=covariance_type).fit(long_stream["X"])
-    assert expected.n_components_ < 200
-    density = OnlineKDEDensity(covariance_type=covariance_type)
-    assert_same_model(learn(density, long_stream, blocks), expected)
+    for threshold in ("predictive", 0.08):
+        parameters = {"covariance_type": covariance_type, "compression_threshold": threshold}
+        expected = OnlineKDEDensity(**parameters).fit(long_stream["X"])
+        assert expected.n_components_ < (200 if threshold == 0.08 else 1000)
+        density = OnlineKDEDensity(**parameters)
+        assert_same_model(learn(density, long_stream, blocks), expected)
+
+
+@pytest.mark.parametrize("size", [1, 7, 31, 250])
+@pytest.mark.parametrize("Estimator", [OnlineKDEDensity, OnlineKDEClassifier])
+@both_structures
+def test_long_stream_with_predictive_memory(
+    long_stream, assert_same_model, covariance_type, Estimator, size
+):
+    stream = {name: array[:500] for name, array in long_stream.items() if array is not None}
+    stream["sample_weight"] = np.resize([1.0, 2.0, 0.0, 0.25], 500)
+
+    def new():
+        return Estimator(covariance_type=covariance_type, forgetting_factor="predictive")
+
+    first = {"classes": [0, 1, 2]} if Estimator is OnlineKDEClassifier else {}
+    expected = learn(new(), stream, everything(stream), **first)
+    # The memories are weighted, of predictions of rows that have gone.
+    densities = expected.estimators_ if first else [expected]
+    for density in densities:
+        credits = density._state.recent.credits
+        assert credits.sum() > 20.0
+        assert len(set(credits)) > 5
+    blocks = learn(new(), stream, blocks_of(range(size, 500, size), 500), score=True, **first)
+    assert_same_model(blocks, expected)
+    X = stream["X"]
+    np.testing.assert_array_equal(blocks.score_samples(X), expected.score_samples(X))
+    if first:
+        np.testing.assert_array_equal(blocks.predict_proba(X), expected.predict_proba(X))
+
+
+@pytest.mark.parametrize("threshold", [0.08, "predictive"])
+@pytest.mark.parametrize("Estimator", [OnlineKDEDensity, OnlineKDEClassifier])
+def test_memory_set_in_mid_stream(long_stream, assert_same_model, Estimator, threshold):
+    X, y = long_stream["X"][:260], long_stream["y"][:260]
+    for first, second in (("predictive", 0.99), (0.99, "predictive"), (1.0, "predictive")):
+        whole, rows = (
+            Estimator(forgetting_factor=first, compression_threshold=threshold)
+            .fit(X[:130], y[:130])
+            .set_params(forgetting_factor=second)
+            for _ in range(2)
+        )
+        rows.score_samples(X[:5])
+        for i in range(130, 260):
+            rows.partial_fit(X[[i]], y[[i]])
+        assert_same_model(whole.partial_fit(X[130:], y[130:]), rows)
+        assert np.isfinite(rows.score_samples(X)).all()
+
+
+def test_a_class_from_before_the_memories_is_not_forgotten():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(90, 2)), np.repeat([0, 1, 2], 30)
+    classifier = OnlineKDEClassifier().fit(X, y).set_params(forgetting_factor="predictive")
+    classifier.partial_fit(X[:1], y[:1])
+    assert classifier.class_prior_.min() > 0.3
 
 
 def test_a_changed_stream_changes_the_model(long_stream, state_of):
@@ -281,13 +340,17 @@ def test_fit_can_change_the_covariance_type(assert_same_model):
 @settings(max_examples=12)
 @given(stream=streams(weights=["whole"]))
 @pytest.mark.parametrize("bandwidth", ["predictive", "plugin", "silverman"])
+@each_memory
 @both_structures
-def test_whole_weights_equal_repetition(assert_same_model, covariance_type, bandwidth, stream):
+def test_whole_weights_equal_repetition(
+    assert_same_model, covariance_type, memory, bandwidth, stream
+):
     X, y, weights = stream["X"], stream["y"], stream["sample_weight"]
     if not weights.any():
         return
     times = weights.astype(int)
     parameters = stream["parameters"] | {"covariance_type": covariance_type, "bandwidth": bandwidth}
+    parameters["forgetting_factor"] = memory
     weighted = OnlineKDEDensity(**parameters).fit(X, sample_weight=weights)
     repeated = OnlineKDEDensity(**parameters).fit(np.repeat(X, times, axis=0))
     assert_same_model(weighted, repeated)
@@ -574,12 +637,14 @@ def test_n_samples_seen(weights, cut):
 
 
 @pytest.mark.parametrize("n_jobs", [2, 3, -1])
+@each_memory
 @both_structures
-def test_n_jobs_changes_nothing(long_stream, assert_same_model, covariance_type, n_jobs):
-    X, y = long_stream["X"][:600], long_stream["y"][:600]
-    alone = OnlineKDEClassifier(covariance_type=covariance_type)
-    threads = OnlineKDEClassifier(covariance_type=covariance_type, n_jobs=n_jobs)
-    for block in blocks_of([100, 101, 350], 600):
+def test_n_jobs_changes_nothing(long_stream, assert_same_model, covariance_type, memory, n_jobs):
+    X, y = long_stream["X"][:400], long_stream["y"][:400]
+    parameters = {"covariance_type": covariance_type, "forgetting_factor": memory}
+    alone = OnlineKDEClassifier(**parameters)
+    threads = OnlineKDEClassifier(n_jobs=n_jobs, **parameters)
+    for block in blocks_of([100, 101, 350], 400):
         alone.partial_fit(X[block], y[block])
         threads.partial_fit(X[block], y[block])
     assert_same_model(threads, alone)

@@ -75,7 +75,7 @@ def with_rows(recent: Recent, X: np.ndarray, weights: np.ndarray) -> Recent:
     return recent._replace(
         rows=np.concatenate([recent.rows, X[starts]])[-keep:],
         counts=np.append(counts, sums[1:])[-keep:],
-        n_pending=recent.n_pending + np.count_nonzero(starts),
+        n_pending=recent.n_pending + int(np.count_nonzero(starts)),
     )
 
 

@@ -40,6 +40,9 @@ def fitted_models():
     labels = np.array(["a", "b", "c"])[y]
     yield "density", OnlineKDEDensity().fit(X), X
     yield "classifier", OnlineKDEClassifier().fit(X, labels), X
+    memory = {"forgetting_factor": "predictive"}
+    yield "density-memory", OnlineKDEDensity(**memory).fit(X), X
+    yield "classifier-memory", OnlineKDEClassifier(**memory).fit(X, labels), X
 
 
 def main():

@@ -1,0 +1,289 @@
+"""Thresholds by prediction: partitions, the level that is held, and the experts' weights."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+import twins
+from skokde import OnlineKDEClassifier, OnlineKDEDensity
+from skokde._engine.compression import THRESHOLDS, Compressed, compress
+from skokde._engine.experts import (
+    GROWN_UP,
+    MOST_OF_USE,
+    NO_BETTER,
+    OF_NO_USE,
+    empty_state,
+    next_level,
+)
+from skokde._engine.kde import components_in
+from skokde._validation import check_settings
+
+both_structures = pytest.mark.parametrize("covariance_type", ["full", "diag"])
+N_LEVELS = len(THRESHOLDS) - 1
+
+
+def fitted(covariance_type="full", n=300, d=2, **parameters):
+    return OnlineKDEDensity(covariance_type=covariance_type, **parameters).fit(twins.clumps(d, n))
+
+
+# -------------------------------------------------------------------------------------- partitions
+
+
+def assert_refines(finer, coarser):
+    """Whoever is together in the first is so in the second."""
+    pairs = np.unique(np.stack([finer, coarser]), axis=1)
+    assert pairs.shape[1] == finer.max(initial=-1) + 1
+
+
+@pytest.mark.parametrize("bandwidth", ["predictive", "plugin", [1.0, 0.5]])
+@both_structures
+def test_coarser_partitions_are_refined_by_finer_ones(covariance_type, bandwidth):
+    X = twins.clumps(2, 700)
+    X[::50] *= 100.0  # outliers are compressed by themselves
+    model = OnlineKDEDensity(covariance_type=covariance_type, bandwidth=bandwidth)
+    sizes = set()
+    for start in range(0, 700, 70):
+        state = model.partial_fit(X[start : start + 70])._state
+        partitions = state.partitions
+        assert partitions.shape == (N_LEVELS, state.n_compressed)
+        for labels in partitions:
+            assert set(labels) == set(range(labels.max() + 1))
+        for finer, coarser in pairwise(partitions):
+            assert_refines(finer, coarser)
+        # Up to the level that is held nothing is to be merged.
+        for labels in partitions[: state.level]:
+            np.testing.assert_array_equal(labels, np.arange(state.n_compressed))
+        sizes.add(tuple(labels.max() + 1 for labels in partitions))
+    assert len(sizes) > 5
+    assert max(len(set(size)) for size in sizes) >= 4
+
+
+@both_structures
+def test_partitions_are_the_clusters_of_what_was_compressed(covariance_type):
+    mixture = twins.learned_mixture(twins.clumps(3, 150), covariance_type, threshold=0.0)
+    kernel = twins.kernel_frame(mixture, covariance_type)
+    components = components_in(kernel.frame, *mixture.sample_model)
+    # So fine that no threshold is found from others' clusters.
+    thresholds = np.array([0.01, 0.02, 0.04, 0.08])
+    alone = [twins.clustered(components, t, kernel.first_cut) for t in thresholds]
+    for level in range(4):
+        new, partitions, taken = compress(mixture, kernel, thresholds, level)
+        assert taken == level
+        assert new.n_components == alone[level].max() + 1
+        assert partitions.shape == (3, new.n_components)
+        for number, labels in enumerate(partitions, start=1):
+            expected = alone[max(number, level)]
+            assert labels.max() == expected.max()
+            # Means of what would be merged are those of the samples.
+            merged = new.sample_model.grouped(labels)
+            direct = twins.merged(mixture, expected, kernel)
+            order, other = (np.lexsort(m.means.T) for m in (merged, direct))
+            np.testing.assert_allclose(merged.means[order], direct.means[other], atol=1e-9)
+            np.testing.assert_allclose(merged.counts[order], direct.counts[other], rtol=1e-12)
+
+
+@both_structures
+def test_no_more_components_than_are_asked_for(covariance_type):
+    mixture = twins.learned_mixture(twins.clumps(2, 200), covariance_type, threshold=0.0)
+    kernel = twins.kernel_frame(mixture, covariance_type)
+    free = [compress(mixture, kernel, THRESHOLDS, level) for level in range(len(THRESHOLDS))]
+    sizes = [c.mixture.n_components for c in free]
+    assert len(set(sizes)) >= 5
+    for size in sizes:
+        # The lowest threshold that leaves few enough is taken.
+        level = sizes.index(size)
+        new = compress(mixture, kernel, THRESHOLDS, 0, size)
+        assert (new.level, new.mixture.n_components) == (level, size)
+        new = compress(mixture, kernel, THRESHOLDS, 0, size + 1)
+        assert new.mixture.n_components <= size + 1
+    fewest = compress(mixture, kernel, THRESHOLDS, 2, max(1, sizes[-1] - 1))
+    assert fewest.level == N_LEVELS
+    assert fewest.mixture.n_components == max(1, sizes[-1] - 1)
+    assert fewest.partitions.shape == (N_LEVELS, fewest.mixture.n_components)
+
+
+def test_parts_are_in_clusters_of_their_own():
+    first = twins.learned_mixture(np.arange(3.0)[:, None], "full")
+    second = twins.learned_mixture(np.arange(2.0)[:, None] + 9.0, "full")
+    together = Compressed.of_parts(
+        [
+            Compressed(first, np.array([[0, 0, 1], [0, 0, 0]]), 0),
+            Compressed(second, np.array([[0, 1], [0, 0]]), 1),
+        ]
+    )
+    np.testing.assert_array_equal(together.partitions, [[0, 0, 1, 2, 3], [0, 0, 0, 1, 1]])
+    assert together.level == 1
+    assert together.mixture.means.ravel().tolist() == [0.0, 1.0, 2.0, 9.0, 10.0]
+
+
+@both_structures
+@pytest.mark.parametrize("d", [1, 3])
+def test_grouped_matches_moments(d, covariance_type):
+    model = twins.learned_mixture(twins.clumps(d, 150), covariance_type).sample_model
+    assert 0 < model.n_compounds < model.n_components
+    n = model.n_components - 3  # of the last ones nothing is said
+    labels = np.random.default_rng(0).integers(n // 2, size=n)
+    labels = np.unique(labels, return_inverse=True)[1]
+    merged = model.grouped(labels)
+    covariances = np.zeros((model.n_components, d, d))
+    covariances[: model.n_compounds] = twins.full_covariances(model.covariances)
+    assert merged.n_components == labels.max() + 1 + 3
+    np.testing.assert_array_equal(merged.means[-3:], model.means[-3:])
+    np.testing.assert_array_equal(merged.counts[-3:], model.counts[-3:])
+    got = np.zeros((merged.n_components, d, d))
+    got[: merged.n_compounds] = twins.full_covariances(merged.covariances)
+    left = set(range(merged.n_components - 3))
+    for members in twins.clusters_of(labels):
+        count, mean, covariance = twins.moments(
+            model.counts[members], model.means[members], covariances[members]
+        )
+        if covariance_type == "diag":
+            covariance = np.diag(np.diag(covariance))
+        place = min(left, key=lambda i: np.abs(merged.means[i] - mean).max())
+        left.remove(place)
+        np.testing.assert_allclose(merged.counts[place], count, rtol=1e-12)
+        np.testing.assert_allclose(merged.means[place], mean, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(got[place], covariance, rtol=1e-9, atol=1e-12)
+    assert not left
+
+
+# ------------------------------------------------------------------------------------------ level
+
+
+def level_after(shares, level, n_samples):
+    """The next level, where the thresholds have these shares of the weight."""
+    settings = check_settings(OnlineKDEDensity(), 1)
+    rule, n_shapes = settings.bandwidth, len(settings.shapes)
+    counts = np.full(settings.n_experts, 1e-3)
+    estimates = np.array(shares)[None, :, None] * np.ones((n_shapes, 1, rule.n_widths))
+    counts[: estimates.size] = estimates.ravel()
+    state = empty_state(1, settings)
+    mixture = state.mixture._replace(counts=np.array([n_samples]), means=np.zeros((1, 1)))
+    state = state._replace(level=level, expert_counts=counts, mixture=mixture)
+    return next_level(state, settings)
+
+
+def test_level_goes_up_where_thresholds_are_of_no_use():
+    low, high = 0.99 * OF_NO_USE, 1.01 * OF_NO_USE
+    for share, expected in ((low, 1), (high, 0)):
+        rest = [(1.0 - share) / 4] * 4
+        assert level_after([share / 2, share / 2, *rest], 0, 100.0) == expected
+    # Up to the last but one but two.
+    assert level_after([0.0, 0.0, 0.0, 0.0, 0.0, 1.0], 2, 100.0) == 3
+    assert level_after([0.0, 0.0, 0.0, 0.0, 0.0, 1.0], 3, 100.0) == 3
+    # In models of thousands of samples it takes less.
+    share = 0.99 * NO_BETTER * 2 / 6
+    rest = [(1.0 - share) / 4] * 4
+    assert level_after([share / 2, share / 2, *rest], 0, GROWN_UP) == 1
+    assert level_after([share / 2, share / 2, *rest], 0, GROWN_UP - 1.0) == 0
+
+
+def test_level_goes_down_where_the_present_one_is_most_of_use():
+    # Merged or not, those up to the present one are the same.
+    share = 1.01 * max(MOST_OF_USE, 4 / 6)
+    assert level_after([share / 3] * 3 + [(1.0 - share) / 3] * 3, 2, 100.0) == 1
+    share = 0.99 * max(MOST_OF_USE, 4 / 6)
+    assert level_after([share / 3] * 3 + [(1.0 - share) / 3] * 3, 2, 100.0) == 2
+    assert level_after([1.0, 0.0, 0.0, 0.0, 0.0, 0.0], 0, 100.0) == 0
+
+
+def test_one_threshold_has_one_level():
+    settings = check_settings(OnlineKDEDensity(compression_threshold=0.08), 1)
+    assert next_level(empty_state(1, settings), settings) == 0
+
+
+@pytest.mark.parametrize("bandwidth", ["predictive", "plugin"])
+@both_structures
+def test_components_are_bounded(covariance_type, bandwidth, monkeypatch):
+    monkeypatch.setattr("skokde._validation.MOST_COMPONENTS", 40)
+    rng = np.random.default_rng(0)
+    model = OnlineKDEDensity(covariance_type=covariance_type, bandwidth=bandwidth)
+    after, levels = set(), set()
+    for _ in range(40):
+        model.partial_fit(rng.standard_t(2.0, size=(40, 2)))
+        after.add(model._state.n_compressed)
+        levels.add(model._state.level)
+        assert model.n_components_ <= model._state.limit <= 104  # 64 more, at the most
+    assert 30 < max(after) <= 40
+    assert max(levels) > 0
+    model.set_params(max_components=12).partial_fit(rng.normal(size=(100, 2)))
+    assert model.n_components_ <= 12
+
+
+# -------------------------------------------------------------------------------- experts' weights
+
+
+@pytest.mark.parametrize("memory", [1.0, "predictive"])
+@pytest.mark.parametrize("bandwidth", ["predictive", "plugin"])
+@pytest.mark.parametrize("threshold", ["predictive", 0.08])
+@both_structures
+def test_expert_weights(state_of, covariance_type, threshold, bandwidth, memory):
+    for n in (1, 20, 300):
+        model = fitted(
+            covariance_type,
+            n,
+            compression_threshold=threshold,
+            bandwidth=bandwidth,
+            forgetting_factor=memory,
+        )
+        before = state_of(model)
+        weights = model.expert_weights_
+        many = threshold == bandwidth == "predictive"
+        n_shapes = 2 if many and covariance_type == "full" else 1
+        n_thresholds = len(THRESHOLDS) - model._state.level if threshold == "predictive" else 1
+        shapes = {
+            "threshold": (n_thresholds,),
+            "width": (4 if bandwidth == "predictive" else 1,),
+            "shape": (n_shapes,),
+            "outliers": (n_shapes, 3 if bandwidth == "predictive" else 0),
+            "memory": (3 if memory == "predictive" else 1,),
+        }
+        assert {name: array.shape for name, array in weights.items()} == shapes
+        for name in ("threshold", "width", "shape", "memory"):
+            np.testing.assert_allclose(weights[name].sum(), 1.0, rtol=1e-12)
+            assert np.all(weights[name] > 0.0)
+        assert 0.0 <= weights["outliers"].sum() < 1.0
+        # Nothing is written to, neither by looking nor by whoever got it.
+        for array in weights.values():
+            array[...] = 7.0
+        assert state_of(model) == before
+        again = model.expert_weights_
+        np.testing.assert_allclose(again["threshold"].sum(), 1.0, rtol=1e-12)
+    with pytest.raises(AttributeError, match="expert_weights_"):
+        OnlineKDEDensity().expert_weights_  # noqa: B018
+
+
+@pytest.mark.parametrize("memory", [1.0, "predictive"])
+@both_structures
+@pytest.mark.parametrize(("d", "n"), [(1, 15), (1, 250), (2, 15)])
+def test_what_is_shown_is_what_is_scored(d, n, covariance_type, memory):
+    model = fitted(covariance_type, n, d, forgetting_factor=memory)
+    mixture = model.kde_mixture()
+    np.testing.assert_allclose(mixture[0].sum(), 1.0, rtol=1e-12)
+    X = twins.clumps(d, 30, seed=1)
+    expected = twins.mixture_log_pdf(X, *mixture)
+    np.testing.assert_allclose(model.score_samples(X), expected, rtol=1e-9, atol=1e-9)
+    points, cells = twins.stretched_grid(*mixture)
+    total = cells @ np.exp(model.score_samples(points))
+    np.testing.assert_allclose(total, 1.0, rtol=1e-6)
+    # Groups of experts are densities, too, of which each has the memories in it.
+    kde = model._kde(model._settings())
+    np.testing.assert_allclose(kde.group_weights.sum(axis=1), 1.0, rtol=1e-12)
+    for group in np.exp(kde.log_densities_of_groups(points)).T:
+        np.testing.assert_allclose(cells @ group, 1.0, rtol=1e-6)
+    logs = kde.log_densities(X)
+    expected = np.log(np.exp(logs) @ kde.group_weights.T)
+    np.testing.assert_allclose(kde.log_densities_of_groups(X), expected, rtol=1e-9, atol=1e-9)
+
+
+@both_structures
+def test_classes_have_experts_of_their_own(covariance_type):
+    rng = np.random.default_rng(0)
+    y = rng.integers(2, size=600)
+    spikes = 50.0 * rng.integers(0, 4, size=(600, 2))
+    X = rng.normal(size=(600, 2)) + np.where(y[:, None] == 0, 0.0, spikes)
+    model = OnlineKDEClassifier(covariance_type=covariance_type).fit(X, y)
+    wide, narrow = (density.expert_weights_["width"] for density in model.estimators_)
+    assert wide[-1] > narrow[-1]
+    assert narrow[0] + narrow[1] > wide[0] + wide[1]
