@@ -77,7 +77,7 @@ def test_between_checkpoints():
     assert [between(n, settings) for n in (1, 9, 10, 19, 60, 1000)] == [1, 1, 1, 1, 6, 100]
     # Short windows, one after the other, of which later every second one is left out.
     settings = settings_of(OnlineKDEClassifier(forgetting_factor="predictive"))
-    assert [between(n, settings) for n in (1, 60, 499, 500, 10**6)] == [8, 8, 8, 16, 16]
+    assert [between(n, settings) for n in (1, 60, 499, 500, 10**6)] == [4, 4, 4, 8, 8]
 
 
 @pytest.mark.parametrize("n_classes", [1, 2, 4])

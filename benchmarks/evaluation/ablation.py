@@ -30,8 +30,10 @@ from skokde import OnlineKDEClassifier
 from skokde._engine.bandwidth import FINE_KERNEL_SCALES, N_NARROW, Predictive
 from skokde._engine.compression import cluster
 from skokde._engine.covariance import STRUCTURES
+from skokde._engine.experts import at_resolutions
 from skokde._engine.kde import Components, factorize
 from skokde._engine.shrinkage import shrink_covariance
+from skokde._engine.state import Settings
 
 SETS = (
     "iris",
@@ -84,6 +86,15 @@ def _prior_worth(observations: float) -> Callable:
         return shrink_covariance(covariance, count / observations, prior)
 
     return prior
+
+
+def _best_alone(
+    expert_counts: np.ndarray, resolutions: np.ndarray, settings: Settings
+) -> np.ndarray:
+    """`at_resolutions`, with next to nothing left of all but the best estimate of each shape."""
+    counts = at_resolutions(expert_counts, resolutions, settings)
+    best = counts == counts.max(axis=(1, 2), keepdims=True)
+    return np.where(best, counts, 1e-9 * counts)
 
 
 def _towards_diagonal(covariance: np.ndarray, count: float, prior: np.ndarray) -> np.ndarray:
@@ -166,8 +177,8 @@ VARIANTS: dict[str, Variant] = {
     "kernels of the data's shape alone": Variant(
         {}, {"skokde._validation.SHAPES": {name: (s,) for name, s in STRUCTURES.items()}}
     ),
-    "the best resolution of each shape chosen, not mixed": Variant(
-        {}, {"skokde._engine.experts.NEGLIGIBLE": 1.0}
+    "the best estimate of each shape chosen, not mixed": Variant(
+        {}, {"skokde._engine.experts.at_resolutions": _best_alone}
     ),
     "no Gaussians for outliers": Variant({}, {BANDWIDTH + "Predictive.gaussian_scales": (1.0,)}),
     "all evidence remembered": Variant({}, {"skokde._engine.experts.MEMORY": 1.0}),
