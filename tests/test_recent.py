@@ -253,6 +253,24 @@ def test_degenerate_rows_have_finite_densities(covariance_type, case, bandwidth)
     np.testing.assert_allclose(weights.sum(), 1.0)
 
 
+@pytest.mark.parametrize("Estimator", [OnlineKDEDensity, OnlineKDEClassifier])
+def test_parameters_that_change_the_memories_densities(Estimator):
+    # What is scored before any more rows, and learned with them.
+    X, y = twins.clumps(2, 120), np.resize([0, 1], 120)
+    model = Estimator(forgetting_factor="predictive").fit(X, y)
+    for parameters in (
+        {"bandwidth": "plugin"},
+        {"compression_threshold": 0.08},
+        {"bandwidth": "predictive"},
+        {"forgetting_factor": 0.99},
+        {"forgetting_factor": "predictive", "bandwidth": 0.5},
+    ):
+        model.set_params(**parameters)
+        assert np.isfinite(model.score_samples(X)).all()
+        model.partial_fit(X[:9], y[:9])
+        assert np.isfinite(model.score_samples(X)).all()
+
+
 # ---------------------------------------------------------------------------------- class counts
 
 

@@ -440,8 +440,8 @@ def build_kde(state: State, settings: Settings, reference: Reference = reference
     reference : callable, default=reference_experts
         Gives what that gives of a state and settings, and may know it already.
     """
-    newest = state.recent
     state = up_to_date(adapted(state, settings), settings)
+    newest = state.recent
     experts = reference(state, settings)
     n_later = state.mixture.n_components - experts.n_components
     if n_later:
