@@ -284,7 +284,7 @@ def test_prior_of_the_classes():
     np.testing.assert_allclose(prior.sum(), 1.0)
     np.testing.assert_allclose(prior[[0, 1, 3]], [0.25, 0.5, 0.25], atol=0.02)
     # By hand, of what each memory counts.
-    shares = [(c + 0.25) / (c.sum() + 1.0) for c in memory.counts]
+    shares = [(c + 1.0 / 3.0) / (c.sum() + 1.0) for c in memory.counts]
     expected = np.where(memory.counts[0] > 0.0, memory.weights @ np.array(shares), 0.0)
     np.testing.assert_allclose(prior, expected / expected.sum(), rtol=1e-12)
     # Nothing is written to.

@@ -343,12 +343,12 @@ def update_class_memories(
 ):
     """Counts of classes, and weights of memories by the probabilities of the labels to come."""
     counts, weights = counts.copy(), np.array(weights)
-    n_classes = counts.shape[1]
     for label, w in zip(labels, row_weights, strict=True):
         whole = int(min(w, most))
         parts = [1.0] * whole + ([w - whole] if w > whole else [])
         for number, part in enumerate(parts):
-            proba = (counts + 1.0 / n_classes) / (counts.sum(axis=1, keepdims=True) + 1.0)
+            n_seen = len({*np.flatnonzero(counts[0]), label})
+            proba = (counts + 1.0 / n_seen) / (counts.sum(axis=1, keepdims=True) + 1.0)
             if number < most:
                 weights = weights * proba[:, label] ** part
             weights = (1.0 - fixed_share) * weights / weights.sum() + fixed_share * first_weights

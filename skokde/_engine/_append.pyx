@@ -126,6 +126,7 @@ def update_class_memories(
     Weights are multiplied by the probabilities; a small share goes back to the first ones each
     time, so that a memory can be found again (fixed share, Herbster and Warmuth 1998). A row of
     weight w is as w rows; what is beyond the most repetitions is counted, but not predicted.
+    Classes that have not come are as absent, since they are known or not as the stream is cut.
 
     Parameters
     ----------
@@ -134,14 +135,14 @@ def update_class_memories(
     labels : (n,) array of intp
     row_weights : (n,) array, positive
     factors : (n_memories,) array
-        By which each memory forgets with every row.
+        By which each memory forgets with every row; the first one forgets nothing.
     first_weights : (n_memories,) array, sum one
     fixed_share : float
     most_repetitions : int
     """
     cdef Py_ssize_t n_memories = counts.shape[0], n_classes = counts.shape[1], row, m, c, label
-    cdef Py_ssize_t repetition
-    cdef double left, once, total, norm, prior = 1.0 / n_classes
+    cdef Py_ssize_t repetition, n_seen
+    cdef double left, once, total, norm, prior
     cdef Ageing ageing
     check_shapes(
         1, 1,
@@ -157,6 +158,10 @@ def update_class_memories(
         for row in range(labels.shape[0]):
             label, left = labels[row], row_weights[row]
             repetition = 0
+            n_seen = 0
+            for c in range(n_classes):
+                n_seen += c == label or counts[0, c] > 0.0
+            prior = 1.0 / n_seen
             while left > 0.0:
                 once = left if repetition >= most_repetitions or left < 1.0 else 1.0
                 left -= once

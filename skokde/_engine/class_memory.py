@@ -61,8 +61,8 @@ class ClassMemory(NamedTuple):
 
     def prior(self) -> np.ndarray:
         """Probabilities (n_classes,) of the next label, of those that have come."""
-        n_classes = self.counts.shape[1]
+        seen = self.counts[0] > 0.0
         totals = self.counts.sum(axis=1, keepdims=True)
-        prior = self.weights @ ((self.counts + 1.0 / n_classes) / (totals + 1.0))
-        prior *= self.counts[0] > 0.0
+        # Of classes that have come, since others are known or not as the stream is cut.
+        prior = self.weights @ ((self.counts + seen / max(seen.sum(), 1)) / (totals + 1.0))
         return prior / max(prior.sum(), np.finfo(float).tiny)
