@@ -128,11 +128,12 @@ def test_cross_val_score_of_a_density_is_the_held_out_mean_log_density(iris):
 @both_estimators
 def test_grid_search(iris, Estimator):
     X, y = iris
-    grid = {"compression_threshold": [0.0, 0.1, 0.9], "covariance_type": ["full", "diag"]}
+    thresholds = [0.0, 0.1, 0.9, "predictive"]
+    grid = {"compression_threshold": thresholds, "covariance_type": ["full", "diag"]}
     search = GridSearchCV(Estimator(), grid, cv=StratifiedKFold(3), error_score="raise")
     search.fit(X, y)
     scores = search.cv_results_["mean_test_score"]
-    assert len(scores) == 6
+    assert len(scores) == 8
     assert np.isfinite(scores).all()
     assert len(set(scores)) > 2  # the parameters do reach the models
     assert search.best_score_ == scores.max()
