@@ -179,20 +179,21 @@ def test_integrates_to_one(d, covariance_type, kind):
 def test_integrates_to_one_by_importance_sampling(d, covariance_type, kind):
     model = fitted(d, covariance_type, kind)
     rng = np.random.default_rng(d)
-    # Student's t around the samples, and around them all: heavier tails than any Gaussian's, so
-    # that the ratio is bounded and the standard error can be trusted.
+    # Student's t around the samples, wide and narrow ones as kernels are, and around them all:
+    # heavier tails than any Gaussian's, so that the ratio is bounded and the standard error can be
+    # trusted.
     rows = twins.clumps(d, 150)
     whole = np.cov(rows.T, ddof=0).reshape(d, d)
     H = [np.linalg.inv(twins.full_covariances(c[None])[0]) for c in model.kde_mixture()[2]]
     shape = whole / 20.0 + 2.0 * np.linalg.inv(np.mean(H, axis=0))
-    around = multivariate_t(np.zeros(d), shape, df=4)
+    around = [multivariate_t(np.zeros(d), shape / narrower, df=4) for narrower in (1.0, 4.0, 16.0)]
     wide = multivariate_t(rows.mean(axis=0), whole, df=1)
-    noise = around.rvs(size=8_000, random_state=rng).reshape(-1, d)
-    others = wide.rvs(size=2_000, random_state=rng).reshape(-1, d)
-    points = np.concatenate([rows[rng.integers(len(rows), size=8_000)] + noise, others])
-    terms = [around.logpdf(points - row) for row in rows]
+    noise = [t.rvs(size=8_000, random_state=rng).reshape(-1, d) for t in around]
+    others = wide.rvs(size=6_000, random_state=rng).reshape(-1, d)
+    points = np.concatenate([rows[rng.integers(len(rows), size=24_000)] + np.vstack(noise), others])
+    terms = [t.logpdf(points - row) for t in around for row in rows]
     proposal = np.logaddexp(
-        np.log(0.8 / len(rows)) + logsumexp(terms, axis=0), np.log(0.2) + wide.logpdf(points)
+        np.log(0.8 / len(terms)) + logsumexp(terms, axis=0), np.log(0.2) + wide.logpdf(points)
     )
     ratios = np.exp(model.score_samples(points) - proposal)
     standard_error = ratios.std() / np.sqrt(len(ratios))
