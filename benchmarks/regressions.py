@@ -106,4 +106,4 @@ def test_clusters(benchmark, compression, covariance_type):
 @each_structure
 def test_merging(benchmark, compression, covariance_type):
     mixture, kernel, components = compression
-    benchmark(merge, mixture, cluster(components, THRESHOLDS, kernel.first_cut), kernel)
+    benchmark(merge, mixture, cluster(components, THRESHOLDS, kernel.first_cut)[0], kernel)
