@@ -44,6 +44,8 @@ class Store:
         """Rewrite the file with the last record of each cell, sorted."""
         order = sorted(self.records, key=lambda cell: (*cell[:3], cell.rows or 0))
         text = "".join(json.dumps(self.records[cell]) + "\n" for cell in order)
+        if self.path.exists() and self.path.read_text() == text:
+            return  # who only reads writes nothing
         new = self.path.with_suffix(".new")
         new.write_text(text)
         new.replace(self.path)
