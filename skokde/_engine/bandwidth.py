@@ -78,7 +78,6 @@ class Rule(ABC):
     def kernel_frame(self, mixture: Mixture, structure: Structure) -> KernelFrame:
         """The kernel coordinates of a mixture that is not empty, a pure function of it."""
 
-    @abstractmethod
     def kernels(
         self,
         mixture: Mixture,
@@ -87,7 +86,7 @@ class Rule(ABC):
         shape: Structure | None = None,
         kernel_frame: KernelFrame | None = None,
     ) -> Kernels:
-        """The kernels under which a mixture is scored.
+        """The kernels under which a mixture is scored: the one that it is compressed under.
 
         Parameters
         ----------
@@ -100,6 +99,7 @@ class Rule(ABC):
         kernel_frame : KernelFrame, default=None
             That of the mixture, where it is known.
         """
+        return Kernels.single((kernel_frame or self.kernel_frame(mixture, structure)).frame)
 
     def reported_scale(self, kernel_frame: KernelFrame) -> float | None:
         """The one scale of what is scored, or None if there is no such."""
@@ -133,10 +133,9 @@ class ScaleRule(Rule):
         shape: Structure | None = None,
         kernel_frame: KernelFrame | None = None,
     ) -> Kernels:
-        if kernel_frame is None:
-            kernel_frame = self.kernel_frame(mixture, structure)
+        kernel_frame = kernel_frame or self.kernel_frame(mixture, structure)
         if target is None and shape in (None, structure):
-            return Kernels.single(kernel_frame.frame)
+            return super().kernels(mixture, structure, kernel_frame=kernel_frame)
         frame = whiten(mixture, structure, target, shape).frame
         return Kernels.single(frame.divided(kernel_frame.scale))
 
@@ -180,7 +179,10 @@ class PlugIn(ScaleRule):
 
 
 class FixedCovariance(Rule):
-    """H itself in data units, an array of the structure's shape, positive definite."""
+    """H itself in data units, an array of the structure's shape, positive definite.
+
+    It has its own shape, whatever covariances are shrunk to.
+    """
 
     follows_data = False
 
@@ -203,19 +205,6 @@ class FixedCovariance(Rule):
         )
         everything = np.ones(mixture.n_components, dtype=bool)
         return KernelFrame(frame, first_cut, 1.0, everything)
-
-    def kernels(
-        self,
-        mixture: Mixture,
-        structure: Structure,
-        target: np.ndarray | None = None,
-        shape: Structure | None = None,
-        kernel_frame: KernelFrame | None = None,
-    ) -> Kernels:
-        # H has its shape already, whatever the prior.
-        if kernel_frame is None:
-            kernel_frame = self.kernel_frame(mixture, structure)
-        return Kernels.single(kernel_frame.frame)
 
     def reported_scale(self, kernel_frame: KernelFrame) -> None:
         return None
