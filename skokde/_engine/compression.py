@@ -8,10 +8,9 @@ import numpy as np
 
 from skokde._engine._compression import cluster as _cluster
 from skokde._engine._compression import merge as _merge
-from skokde._engine._moments import match_group_moments
 from skokde._engine.bandwidth import KernelFrame
 from skokde._engine.kde import Components, components_in, factorize
-from skokde._engine.mixture import Mixture, flatten
+from skokde._engine.mixture import Mixture, flatten, moments_of_groups
 
 # Detailed models are clustered under a bandwidth of H / 8.
 DETAIL_BANDWIDTH = 1.0 / 8.0
@@ -80,9 +79,7 @@ def cluster_in_steps(
         return cluster(components, thresholds, first_cut)
     labels = cluster(components, thresholds[:n_fine], first_cut)
     last = labels[-1]
-    order = np.argsort(last, kind="stable")
-    starts = np.searchsorted(last[order], np.arange(last.max() + 2))
-    groups = Components(*match_group_moments(*components, order, starts))
+    groups = Components(*moments_of_groups(*components, last))
     coarser = cluster(groups, thresholds[n_fine:], first_cut)
     return np.ascontiguousarray(np.concatenate([labels, coarser[:, last]]))
 

@@ -30,24 +30,14 @@ class SampleModel(NamedTuple):
     def n_components(self) -> int:
         return len(self.counts)
 
-    @property
-    def n_compounds(self) -> int:
-        return len(self.covariances)
-
-    @property
-    def n_features(self) -> int:
-        return self.means.shape[1]
-
     def grouped(self, labels: np.ndarray) -> SampleModel:
         """With groups of components, by the number of each one's group, replaced by one Gaussian.
 
         Components after those that have a label stay as they are.
         """
         n = len(labels)
-        order = np.argsort(labels, kind="stable")
-        starts = np.searchsorted(labels[order], np.arange(labels.max(initial=-1) + 2))
-        counts, means, covariances = match_group_moments(
-            self.counts[:n], self.means[:n], flatten(self.covariances), order, starts
+        counts, means, covariances = moments_of_groups(
+            self.counts[:n], self.means[:n], flatten(self.covariances), labels
         )
         # Compounds stand first: a group of one Dirac is none.
         single = ~covariances.any(axis=1)
@@ -178,6 +168,15 @@ def flatten(covariances: np.ndarray) -> np.ndarray:
     return covariances.reshape(len(covariances), prod(covariances.shape[1:]))
 
 
+def moments_of_groups(
+    counts: np.ndarray, means: np.ndarray, covariances: np.ndarray, labels: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Counts, means and flattened covariances of groups of components, by their numbers."""
+    order = np.argsort(labels, kind="stable")
+    starts = np.searchsorted(labels[order], np.arange(labels.max(initial=-1) + 2))
+    return match_group_moments(counts, means, covariances, order, starts)
+
+
 def match_moments(
     counts: np.ndarray, means: np.ndarray, covariances: np.ndarray
 ) -> tuple[float, np.ndarray, np.ndarray]:
@@ -196,6 +195,6 @@ def match_moments(
     return float(out[0][0]), out[1][0], out[2].reshape(covariances.shape[1:])
 
 
-def total_moments(mixture: Mixture | SampleModel) -> tuple[float, np.ndarray, np.ndarray]:
+def total_moments(mixture: Mixture) -> tuple[float, np.ndarray, np.ndarray]:
     """Count, mean and covariance of the whole sample model."""
     return match_moments(*mixture[:3])
