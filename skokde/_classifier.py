@@ -426,24 +426,25 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
 
     def _log_densities(self, X: np.ndarray, prior: np.ndarray) -> np.ndarray:
         """Log-densities (n, n_classes) of validated rows; -inf where they don't matter."""
+        settings = self._scoring_settings()
         out = np.full((len(X), len(prior)), -np.inf)
 
         def score(code: int) -> None:
-            out[:, code] = self._kde(self.estimators_[code]).log_density(X)
+            out[:, code] = self.estimators_[code]._kde(settings).log_density(X)
 
         self._in_threads(score, self._scored(prior))
         return out
 
     def _log_densities_of_groups(self, X: np.ndarray, prior: np.ndarray) -> np.ndarray:
         """The same (n_groups, n, n_classes) by each group of experts."""
-        scored = self._scored(prior)
-        kdes = [self._kde(self.estimators_[code]) for code in scored]
-        out = np.full((kdes[0].n_groups, len(X), len(prior)), -np.inf)
+        settings = self._scoring_settings()
+        out = np.full((settings.n_groups, len(X), len(prior)), -np.inf)
 
-        def score(code: int, kde: KDE) -> None:
+        def score(code: int) -> None:
+            kde = self.estimators_[code]._kde(settings)
             out[:, :, code] = kde.log_densities_of_groups(X).T
 
-        self._in_threads(lambda pair: score(*pair), list(zip(scored, kdes, strict=True)))
+        self._in_threads(score, self._scored(prior))
         return out
 
     def _scored(self, prior: np.ndarray) -> list[int]:
@@ -582,14 +583,14 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
             raise ValueError(f"priors must not be negative and sum to one, got {self.priors!r}.")
         return priors
 
-    def _kde(self, estimator: OnlineKDEDensity) -> KDE:
-        """What is scored for a class: its KDE, in whose kernel's shape all classes have a say."""
-        settings = check_settings(self, self.n_features_in_, estimator._structure)
+    def _scoring_settings(self) -> Settings:
+        """What the parameters mean to the classes, which all have a say in the kernels' shape."""
+        settings = check_settings(self, self.n_features_in_, self._seen()[0]._structure)
         if settings.n_experts > 1:
             target = self._lasting_covariance()
         else:
             target = self._pooled_within_covariance()
-        return estimator._kde(settings._replace(shrinkage_target=target))
+        return settings._replace(shrinkage_target=target)
 
     def _pooled_within_covariance(self) -> np.ndarray:
         """The prior for the covariances of the classes, from all data."""

@@ -279,7 +279,7 @@ def test_probabilities_are_those_of_the_pool(covariance_type, threshold):
     new, _ = stream(seed=1)
     log_prior = np.log(classifier.class_prior_)
     if threshold == "predictive":
-        kdes = [classifier._kde(density) for density in classifier.estimators_]
+        kdes = [d._kde(classifier._scoring_settings()) for d in classifier.estimators_]
         groups = np.stack([kde.log_densities_of_groups(new) for kde in kdes], axis=2)
         log_densities = list(groups.transpose(1, 0, 2))
         assert len(log_densities) == {"full": 4, "diag": 2}[covariance_type]
@@ -315,7 +315,7 @@ def test_before_the_first_window_ends_it_is_bayes_rule():
         classifier = OnlineKDEClassifier().fit(X[:n], y[:n])
         pool = classifier._calibration.pool.adapted(4, 1)
         assert pool.weights.tolist() == [0.25] * 4 + [0.0] * 4
-        kdes = [classifier._kde(density) for density in classifier.estimators_]
+        kdes = [d._kde(classifier._scoring_settings()) for d in classifier.estimators_]
         logs = [kde.log_densities_of_groups(X).mean(axis=1) for kde in kdes]
         joint = np.log(classifier.class_prior_) + np.column_stack(logs)
         np.testing.assert_allclose(
