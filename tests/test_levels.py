@@ -123,18 +123,18 @@ def test_parts_are_in_clusters_of_their_own():
 @pytest.mark.parametrize("d", [1, 3])
 def test_grouped_matches_moments(d, covariance_type):
     model = twins.learned_mixture(twins.clumps(d, 150), covariance_type).sample_model
-    assert 0 < model.n_compounds < model.n_components
+    assert 0 < len(model.covariances) < model.n_components
     n = model.n_components - 3  # of the last ones nothing is said
     labels = np.random.default_rng(0).integers(n // 2, size=n)
     labels = np.unique(labels, return_inverse=True)[1]
     merged = model.grouped(labels)
     covariances = np.zeros((model.n_components, d, d))
-    covariances[: model.n_compounds] = twins.full_covariances(model.covariances)
+    covariances[: len(model.covariances)] = twins.full_covariances(model.covariances)
     assert merged.n_components == labels.max() + 1 + 3
     np.testing.assert_array_equal(merged.means[-3:], model.means[-3:])
     np.testing.assert_array_equal(merged.counts[-3:], model.counts[-3:])
     got = np.zeros((merged.n_components, d, d))
-    got[: merged.n_compounds] = twins.full_covariances(merged.covariances)
+    got[: len(merged.covariances)] = twins.full_covariances(merged.covariances)
     left = set(range(merged.n_components - 3))
     for members in twins.clusters_of(labels):
         count, mean, covariance = twins.moments(
