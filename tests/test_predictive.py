@@ -1,7 +1,7 @@
 """Bandwidths by prediction: kernels of several widths, and what they are weighted with."""
 
 import pickle
-from itertools import pairwise
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -31,6 +31,7 @@ from skokde._engine.experts import (
     NEGLIGIBLE,
     PACE,
     PRIOR_COUNT,
+    WIDEST_KERNELS_AT,
     Experts,
     build_kde,
     em_update,
@@ -411,15 +412,18 @@ def test_experts_of_coarser_levels_and_other_shapes(d, covariance_type, bandwidt
     for shape in settings.shapes:
         left = 0.0 if shape.name == "diag" else shape.correlations
         only = left + (1.0 - left) * np.eye(d)
-        for labels in (np.arange(n), *state.partitions):
-            weights, means, covariances = merged_by_hand(mixture, labels, only)
-            for b in reference * np.array(scales):
-                a = 1.0 / np.hypot(1.0, b) if shrinks else 1.0
-                shrunk = mean + a * (means - mean)
-                widened = a**2 * (covariances + b**2 * only * covariance)
-                if shape.name == "diag":
-                    widened = np.eye(d) * widened
-                by_hand.append(twins.mixture_log_pdf(points, weights, shrunk, widened))
+        merged = [merged_by_hand(mixture, g, only) for g in (np.arange(n), *state.partitions)]
+        for level, scale in product(range(len(merged)), scales):
+            # Whatever the threshold, the widest kernels are those of one resolution.
+            widest = bandwidth == "fine" and scale == max(scales)
+            weights, means, covariances = merged[WIDEST_KERNELS_AT if widest else level]
+            b = reference * scale
+            a = 1.0 / np.hypot(1.0, b) if shrinks else 1.0
+            shrunk = mean + a * (means - mean)
+            widened = a**2 * (covariances + b**2 * only * covariance)
+            if shape.name == "diag":
+                widened = np.eye(d) * widened
+            by_hand.append(twins.mixture_log_pdf(points, weights, shrunk, widened))
         for scale in GAUSSIAN_SCALES if shrinks else ():
             gaussians.append(twins.log_pdf(points, mean, scale**2 * only * covariance))
     logs = np.transpose(by_hand + gaussians)

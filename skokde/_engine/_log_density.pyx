@@ -2,82 +2,147 @@
 
 import numpy as np
 
-from libc.math cimport fmax, log, sqrt, M_PI
+from libc.math cimport fmax, fmin, log, sqrt, INFINITY, M_PI
 from scipy.linalg.cython_blas cimport dgemm
 from skokde._engine._exponential cimport exp_within  # no-cython-lint: for the C below
-from skokde._engine._gaussian cimport eigh, residue, thin_factor, thin_limit, turn, work_size
+from skokde._engine._gaussian cimport dot, eigh, residue, thin_factor, thin_limit, turn, work_size
 from skokde._engine._shapes cimport check_shapes
+
+# Squared distances from shrunk means are taken from those of the means where this is at least their
+# squared length, in units of the kernel's variance: else rounding would show.
+cdef double LONG = 100.0
 
 # The loops that most of the time goes to, each over a block of so many points.
 cdef extern from *:
     """
     #define BLOCK 64
+    #define LANES 8 /* points that share a decision */
+    #define NEGLIGIBLE 50.0
+
+    /* |x[a] - mean|^2 and (x[a] - mean) . mean of all points */
+    FOR_EACH_PROCESSOR
+    static void distances(
+        int size, Py_ssize_t d, const double* restrict x, const double* restrict mean,
+        double* restrict squares, double* restrict products
+    ) {
+        for (int first = 0; first < size; first += LANES) {
+            double sums[LANES] = {0.0}, others[LANES] = {0.0};
+            for (Py_ssize_t j = 0; j < d; j++) {
+                const double center = mean[j];
+                const double* row = x + j * BLOCK + first;
+                for (int a = 0; a < LANES; a++) {
+                    const double delta = row[a] - center;
+                    sums[a] += delta * delta;
+                    others[a] += delta * center;
+                }
+            }
+            for (int a = 0; a < LANES; a++) {
+                squares[first + a] = sums[a];
+                products[first + a] = others[a];
+            }
+        }
+    }
 
     /* squares[a] += precision * (x[a] - mean)^2, for n coordinates of all points */
     FOR_EACH_PROCESSOR
     static void add_squares(
-        int size, Py_ssize_t n, const double* x, const double* means, double shrink,
-        const double* precisions, Py_ssize_t stride, double* squares
+        int size, Py_ssize_t n, const double* restrict x, const double* restrict means,
+        double shrink, const double* restrict precisions, Py_ssize_t stride,
+        double* restrict squares
     ) {
-        double sums[BLOCK];
-        for (int a = 0; a < size; a++)
-            sums[a] = squares[a];
-        for (Py_ssize_t j = 0; j < n; j++) {
-            const double mean = shrink * means[j], precision = precisions[j * stride];
-            for (int a = 0; a < size; a++) {
-                const double delta = x[j * BLOCK + a] - mean;
-                sums[a] += precision * (delta * delta);
+        for (int first = 0; first < size; first += LANES) {
+            double sums[LANES];
+            for (int a = 0; a < LANES; a++)
+                sums[a] = squares[first + a];
+            for (Py_ssize_t j = 0; j < n; j++) {
+                const double mean = shrink * means[j], precision = precisions[j * stride];
+                const double* row = x + j * BLOCK + first;
+                for (int a = 0; a < LANES; a++) {
+                    const double delta = row[a] - mean;
+                    sums[a] += precision * (delta * delta);
+                }
             }
+            for (int a = 0; a < LANES; a++)
+                squares[first + a] = sums[a];
         }
-        for (int a = 0; a < size; a++)
-            squares[a] = sums[a];
     }
 
-    /* squares := base - squares / 2; zero if rounding has made them negative, and -inf if they
-       overflow, or differ by more than that */
+    /* out[a] := precision * |x[a] - shrink * mean|^2, from `distances` */
     FOR_EACH_PROCESSOR
-    static void finish(int size, double base, double* squares) {
+    static void shrunk_squares(
+        int size, double precision, double stretch, double square_of_mean,
+        const double* restrict squares, const double* restrict products, double* restrict out
+    ) {
+        const double rest = stretch * stretch * square_of_mean, twice = 2.0 * stretch;
+        for (int a = 0; a < size; a++)
+            out[a] = precision * (squares[a] + (twice * products[a] + rest));
+    }
+
+    /* squares := base - squares / 2, at most base if rounding has made them negative. The largest so
+       far go to the peaks. What has overflowed is -inf or not a number, and counts for nothing. */
+    FOR_EACH_PROCESSOR
+    static void finish(
+        int size, double base, double* restrict squares, double* restrict peaks
+    ) {
         for (int a = 0; a < size; a++) {
-            const double square = squares[a] < 0.0 ? 0.0 : squares[a];
-            squares[a] = square == square ? base - 0.5 * square : -INFINITY;
+            const double free = base - 0.5 * squares[a];
+            const double term = free > base ? base : free;
+            squares[a] = term;
+            peaks[a] = term > peaks[a] ? term : peaks[a];
         }
     }
 
     /* log sum_i exp(terms[i]) for each point */
     FOR_EACH_PROCESSOR
     static void log_sums(
-        int size, Py_ssize_t k, Py_ssize_t stride, const double* terms, double* out
+        int size, Py_ssize_t k, Py_ssize_t stride, const double* restrict terms,
+        const double* restrict peaks, double* restrict out
     ) {
-        double peaks[BLOCK], sums[BLOCK], logs[BLOCK];
+        double limits[BLOCK], sums[BLOCK], logs[BLOCK];
+        unsigned char counted[BLOCK];
+        const uint64_t none = 0;
         for (int a = 0; a < size; a++) {
-            peaks[a] = -INFINITY;
+            limits[a] = peaks[a] - NEGLIGIBLE;
             sums[a] = 0.0;
         }
-        for (Py_ssize_t i = 0; i < k; i++)
-            for (int a = 0; a < size; a++) {
-                const double term = terms[i * stride + a];
-                peaks[a] = term > peaks[a] ? term : peaks[a];
-            }
         for (Py_ssize_t i = 0; i < k; i++) {
-            for (int a = 0; a < size; a++) {
-                const double below = terms[i * stride + a] - peaks[a];
-                logs[a] = below > -700.0 ? below : -700.0;
-            }
+            const double* row = terms + i * stride;
             for (int a = 0; a < size; a++)
-                sums[a] += exp_within(logs[a]);
+                counted[a] = row[a] > limits[a];
+            for (int first = 0, last; first < size; first = last + LANES) {
+                for (last = first; last < size && memcmp(counted + last, &none, LANES); )
+                    last += LANES;
+                for (int a = first; a < last; a++) {
+                    const double below = row[a] - peaks[a];
+                    logs[a] = below > -700.0 ? below : -700.0;
+                }
+                for (int a = first; a < last; a++)
+                    sums[a] += exp_within(logs[a]);
+            }
         }
         for (int a = 0; a < size; a++)
             out[a] = peaks[a] > -INFINITY ? peaks[a] + log(sums[a]) : -INFINITY;
     }
     """
     enum: BLOCK
+    enum: LANES
+    double NEGLIGIBLE
+    void distances(
+        int size, Py_ssize_t d, const double* x, const double* mean, double* squares,
+        double* products
+    ) noexcept nogil
     void add_squares(
         int size, Py_ssize_t n, const double* x, const double* means, double shrink,
         const double* precisions, Py_ssize_t stride, double* squares
     ) noexcept nogil
-    void finish(int size, double base, double* squares) noexcept nogil
+    void shrunk_squares(
+        int size, double precision, double stretch, double square_of_mean, const double* squares,
+        const double* products, double* out
+    ) noexcept nogil
+    void finish(int size, double base, double* squares, double* peaks) noexcept nogil
     void log_sums(
-        int size, Py_ssize_t k, Py_ssize_t stride, const double* terms, double* out
+        int size, Py_ssize_t k, Py_ssize_t stride, const double* terms, const double* peaks,
+        double* out
     ) noexcept nogil
 
 
@@ -179,6 +244,46 @@ def decompose(
     return vectors[:n].copy(), projections[:n].copy(), precisions[:n].copy(), starts, log_dets
 
 
+cdef Py_ssize_t near_ones(
+    Py_ssize_t d, Py_ssize_t k, Py_ssize_t m, Py_ssize_t n_widths, const double* x,
+    const double* means, double least_shrink, double most_shrink, const double* bases,
+    const double* narrows, const double* leasts, double* box, double* uppers, Py_ssize_t* chosen,
+) noexcept nogil:
+    # Components that count for any point of a block, by bounds over the box around it.
+    cdef Py_ssize_t a, i, j, w, n = 0
+    cdef double low, high, near, far, gap, peak
+    cdef const double* least
+    for j in range(d):
+        box[j] = box[d + j] = x[j * BLOCK]
+        for a in range(1, BLOCK):
+            box[j] = fmin(box[j], x[j * BLOCK + a])
+            box[d + j] = fmax(box[d + j], x[j * BLOCK + a])
+    cdef double peaks[8]
+    for w in range(n_widths):
+        peaks[w] = -INFINITY
+    for i in range(k):
+        near = far = 0.0
+        for j in range(d):
+            low, high = least_shrink * means[i * d + j], most_shrink * means[i * d + j]
+            if low > high:
+                low, high = high, low
+            gap = fmax(fmax(box[j] - high, low - box[d + j]), 0.0)
+            near += gap * gap
+            gap = fmax(box[d + j] - low, high - box[j])
+            far += gap * gap
+        least = leasts + i * n_widths if i < m else narrows
+        for w in range(n_widths):
+            uppers[i * n_widths + w] = bases[i * n_widths + w] - 0.5 * least[w] * near
+            peaks[w] = fmax(peaks[w], bases[i * n_widths + w] - 0.5 * narrows[w] * far)
+    for i in range(k):
+        for w in range(n_widths):
+            if not (uppers[i * n_widths + w] < peaks[w] - NEGLIGIBLE):
+                chosen[n] = i
+                n += 1
+                break
+    return n
+
+
 def log_densities(
     const double[:, ::1] points,
     const double[::1] log_weights,
@@ -217,19 +322,25 @@ def log_densities(
         and vectors.shape[0] in (0, starts[m]) and log_dets.shape[0] == m
         and precisions.shape[1] == log_dets.shape[1] == shrinks.shape[0] == n_widths,
     )
-    cdef Py_ssize_t block, first, size, a, i, j, w, last, rank, most = 0, group = 0
+    cdef Py_ssize_t block, first, size, a, c, i, j, w, last, begin, rank, most = 0, group = 0
+    cdef Py_ssize_t n_chosen
     cdef bint full = vectors.shape[0] > 0 or starts[m] == 0
     cdef int rows, stride = BLOCK, columns, order = <int>d
     cdef char no = b"N"
-    cdef double one = 1.0, zero = 0.0, narrow, constant = 0.5 * d * log(2.0 * M_PI)
+    cdef double one = 1.0, zero = 0.0, narrow, stretch, length, least
+    cdef double least_shrink = INFINITY, most_shrink = 0.0
+    cdef double constant = 0.5 * d * log(2.0 * M_PI)
     for i in range(m):
         most = max(most, starts[i + 1] - starts[i])
     group = max(most, 128) if full else 0
     cdef double[:, ::1] x = np.zeros((d, BLOCK)), projected = np.empty((group, BLOCK))
     cdef double[:, :, ::1] terms = np.empty((k, n_widths, BLOCK))
-    cdef double[:, ::1] bases = np.empty((k, n_widths))
-    cdef double[::1] narrows = np.empty(n_widths)
-    cdef double[::1] sums = np.empty(BLOCK)
+    cdef double[:, ::1] bases = np.empty((k, n_widths)), peaks = np.empty((n_widths, BLOCK))
+    cdef double[::1] narrows = np.empty(n_widths), lengths = np.empty(k)
+    cdef double[::1] squares = np.empty(BLOCK), products = np.empty(BLOCK), sums = np.empty(BLOCK)
+    cdef Py_ssize_t[::1] chosen = np.arange(k)
+    cdef double[:, ::1] box = np.empty((2, d)), uppers = np.empty((k, n_widths))
+    cdef double[:, ::1] leasts = np.empty((m, n_widths))
     out = np.empty((n, n_widths))
     cdef double[:, ::1] result = out
     cdef double* square
@@ -241,16 +352,38 @@ def log_densities(
             for i in range(k):
                 bases[i, w] = log_weights[i] - constant
                 bases[i, w] -= 0.5 * (log_dets[i, w] if i < m else d * log(narrow))
+        for i in range(k):
+            lengths[i] = dot(d, &means[i, 0], &means[i, 0])
+        for i in range(m):
+            for w in range(n_widths):
+                least = 0.0 if starts[i + 1] - starts[i] < d else INFINITY
+                for j in range(starts[i], starts[i + 1]):
+                    least = fmin(least, precisions[j, w])
+                leasts[i, w] = least + (narrows[w] if starts[i + 1] - starts[i] < d else 0.0)
+        for w in range(n_widths):
+            least_shrink = fmin(least_shrink, shrinks[w])
+            most_shrink = fmax(most_shrink, shrinks[w])
         for block in range((n + BLOCK - 1) // BLOCK):
             first = block * BLOCK
             size = min(<Py_ssize_t>BLOCK, n - first)
-            rows = <int>(size + 7) // 8 * 8  # whole vectors of every processor
+            rows = <int>(size + LANES - 1) // LANES * LANES  # whole vectors of every processor
             for a in range(size):
                 for j in range(d):
                     x[j, a] = points[first + a, j]
+            for w in range(n_widths):
+                for a in range(rows):
+                    peaks[w, a] = -INFINITY
+            n_chosen = k
+            if size == BLOCK and k > 16:
+                n_chosen = near_ones(
+                    d, k, m, n_widths, &x[0, 0], &means[0, 0], least_shrink, most_shrink,
+                    &bases[0, 0], &narrows[0], &leasts[0, 0] if m else NULL, &box[0, 0],
+                    &uppers[0, 0], &chosen[0])
             last = 0  # the first component whose points are not yet projected
-            for i in range(k):
-                if full and i == last and i < m:
+            for c in range(n_chosen):
+                i = chosen[c] if n_chosen < k else c
+                if full and i >= last and i < m:
+                    begin = last = i
                     # Those of several small ones at a time.
                     while last < m and starts[last + 1] - starts[i] <= group:
                         last += 1
@@ -259,24 +392,31 @@ def log_densities(
                         dgemm(&no, &no, &rows, &columns, &order, &one, &x[0, 0], &stride,
                               <double*>&vectors[starts[i], 0], &order, &zero,
                               &projected[0, 0], &stride)
-                    coordinates = &projected[0, 0]
                 rank = starts[i + 1] - starts[i] if i < m else 0
+                if rank < d:
+                    distances(rows, d, &x[0, 0], &means[i, 0], &squares[0], &products[0])
                 for w in range(n_widths):
-                    square = &terms[i, w, 0]
-                    for a in range(rows):
-                        square[a] = 0.0
-                    if rank < d:
-                        add_squares(rows, d, &x[0, 0], &means[i, 0], shrinks[w], &narrows[w], 0,
-                                    square)
+                    square = &terms[c, w, 0]
+                    stretch = 1.0 - shrinks[w]
+                    length = stretch * stretch * lengths[i]
+                    if rank < d and narrows[w] * length < LONG:
+                        shrunk_squares(rows, narrows[w], stretch, lengths[i], &squares[0],
+                                       &products[0], square)
+                    else:
+                        for a in range(rows):
+                            square[a] = 0.0
+                        if rank < d:
+                            add_squares(rows, d, &x[0, 0], &means[i, 0], shrinks[w], &narrows[w],
+                                        0, square)
                     if rank > 0:
+                        if full:
+                            coordinates = &projected[starts[i] - starts[begin], 0]
                         add_squares(rows, rank, coordinates if full else &x[0, 0],
                                     &projections[starts[i]], shrinks[w],
                                     &precisions[starts[i], w], n_widths, square)
-                    finish(rows, bases[i, w], square)
-                if full and i < m:
-                    coordinates += rank * BLOCK
+                    finish(rows, bases[i, w], square, &peaks[w, 0])
             for w in range(n_widths):
-                log_sums(rows, k, n_widths * BLOCK, &terms[0, w, 0], &sums[0])
+                log_sums(rows, n_chosen, n_widths * BLOCK, &terms[0, w, 0], &peaks[w, 0], &sums[0])
                 for a in range(size):
                     result[first + a, w] = sums[a]
     return out

@@ -28,8 +28,11 @@ PRIOR_COUNT = 1.0
 MEMORY = 0.25
 LONGEST_MEMORY = 128.0
 LEAST_SHARE = 1e-9
-# Estimates with less than this share of the weight of the best one of their shape are not scored.
+# Resolutions with less than this share of the weight of the best one of their shape are not scored.
 NEGLIGIBLE = 0.1
+# The number of the threshold whose resolution the widest kernels have, which see next to no
+# difference between it and finer ones: as many components more would tell them nothing.
+WIDEST_KERNELS_AT = 2
 # How many of the samples since the last compression are predicted, at most, by either half.
 MOST_PREDICTED = 32
 # A threshold is given up where those up to the next have less than this share of the weight, or,
@@ -141,6 +144,8 @@ class Experts(NamedTuple):
     estimates : tuple of tuples of KernelFamily or None
         For each shape, and each resolution that differs from the one before; None if it does not
         matter.
+    held : (n_shapes, n_resolutions, n_widths) array of bool
+        Which densities these are.
     gaussians : tuple of KernelFamily
         For each shape, of one component, the mean; there may be none.
     resolutions : (1 + n_levels,) array of intp
@@ -149,6 +154,7 @@ class Experts(NamedTuple):
     """
 
     estimates: tuple[tuple[KernelFamily | None, ...], ...]
+    held: np.ndarray
     gaussians: tuple[KernelFamily, ...]
     resolutions: np.ndarray
 
@@ -176,30 +182,27 @@ class Experts(NamedTuple):
         rule, structure, target = settings.bandwidth, settings.structure, settings.shrinkage_target
         n_clusters = np.append(partitions.shape[1], partitions.max(axis=1, initial=-1) + 1)
         resolutions = np.append(0, np.cumsum(n_clusters[1:] < n_clusters[:-1]))
-        matter = np.ones((len(settings.shapes), resolutions[-1] + 1), dtype=bool)
-        if expert_counts is not None:
-            matter = that_matter(at_resolutions(expert_counts, resolutions, settings))
+        all_alike = expert_counts is None
+        counts = np.ones(settings.n_experts) if all_alike else expert_counts
+        weights = at_resolutions(counts, resolutions, settings)
+        held = weights > 0.0 if all_alike else that_matter(weights)
         estimates, gaussians = [], []
-        for shape, wanted in zip(settings.shapes, matter, strict=True):
+        for shape, of_shape in zip(settings.shapes, held, strict=True):
             model = mixture.sample_model
             if shape is not structure:
                 model = model._replace(covariances=shape.shaped(model.covariances))
             kernels = rule.kernels(mixture, structure, target, shape, kernel_frame)
             families: list[KernelFamily | None] = []
-            for resolution, needed in enumerate(wanted):
-                level = int(np.argmax(resolutions == resolution))
-                merged = model.grouped(partitions[level - 1]) if needed and level else model
-                families.append(KernelFamily.of(merged, kernels) if needed else None)
+            for resolution, widths in enumerate(of_shape):
+                level, family = int(np.argmax(resolutions == resolution)), None
+                if widths.any():
+                    merged = model.grouped(partitions[level - 1]) if level else model
+                    family = KernelFamily.of(merged, kernels.chosen(widths))
+                families.append(family)
             estimates.append(tuple(families))
             if rule.gaussian_scales:
                 gaussians.append(KernelFamily.single_gaussians(kernels, rule.gaussian_scales))
-        return cls(tuple(estimates), tuple(gaussians), resolutions)
-
-    @property
-    def n_components(self) -> int:
-        """Of the mixture."""
-        finest = next(f for f in self.estimates[0] if f is not None)
-        return finest.model.n_components
+        return cls(tuple(estimates), held, tuple(gaussians), resolutions)
 
     def with_later(self, counts: np.ndarray, means: np.ndarray) -> Self:
         """Of a mixture with more Diracs, too."""
@@ -212,32 +215,29 @@ class Experts(NamedTuple):
     def log_densities(self, X: np.ndarray) -> np.ndarray:
         """Log-densities (n, n_experts) of rows, in nats, where all experts are there."""
         parts = []
-        for families in self.estimates:
-            logs = [family.log_densities(X) for family in families]
-            parts += [logs[resolution] for resolution in self.resolutions]
-        parts += [family.log_densities(X) for family in self.gaussians]
-        return np.concatenate(parts, axis=1)
+        for families, held in zip(self.estimates, self.held, strict=True):
+            logs = np.empty((*held.shape, len(X)))
+            for family, of_family, widths in zip(families, logs, held, strict=True):
+                of_family[widths] = family.log_densities(X).T
+            widest = held[:, -1]
+            logs[~widest, -1] = logs[widest.argmax(), -1]
+            parts.append(logs[self.resolutions].reshape(-1, len(X)))
+        parts += [family.log_densities(X).T for family in self.gaussians]
+        return np.concatenate(parts).T
 
     def mixed(self, expert_counts: np.ndarray, settings: Settings) -> KDE:
         """What is scored: estimates that weigh little beside the best of their shape are left out.
 
         Single Gaussians never are: they are for what no estimate has seen.
         """
-        rule = settings.bandwidth
-        weights = at_resolutions(expert_counts, self.resolutions, settings)
+        rule, held = settings.bandwidth, self.held
+        weights = at_resolutions(expert_counts, self.resolutions, settings)[held]
         _, of_gaussians = by_kind(expert_counts, settings)
-        matter = that_matter(weights)
-        families = [
-            family
-            for of_shape, needed in zip(self.estimates, matter, strict=True)
-            for family, is_needed in zip(of_shape, needed, strict=True)
-            if is_needed
-        ]
+        families = [family for of_shape in self.estimates for family in of_shape if family]
         # Of each density the shape, and whether it belongs with narrow kernels or wide ones.
-        shape = np.append(
-            np.repeat(np.nonzero(matter)[0], rule.n_widths), np.nonzero(of_gaussians + 1.0)[0]
-        )
-        narrow = np.tile(np.arange(rule.n_widths) < rule.n_narrow, len(families))
+        of_shape, _, width = np.nonzero(held)
+        shape = np.append(of_shape, np.nonzero(of_gaussians + 1.0)[0])
+        narrow = width < rule.n_narrow
         both = np.ones(of_gaussians.size, dtype=bool)
         sides = (np.append(narrow, both), np.append(~narrow, both))
         groups = np.array(
@@ -247,7 +247,7 @@ class Experts(NamedTuple):
                 for side in (sides if rule.n_narrow else sides[1:])
             ]
         )
-        weights = np.append(weights[matter], of_gaussians)
+        weights = np.append(weights, of_gaussians)
         weights /= weights.sum()
         group_weights = groups * weights
         group_weights /= group_weights.sum(axis=1, keepdims=True)
@@ -257,10 +257,18 @@ class Experts(NamedTuple):
 def at_resolutions(
     expert_counts: np.ndarray, resolutions: np.ndarray, settings: Settings
 ) -> np.ndarray:
-    """Counts (n_shapes, n_resolutions, n_widths) of the estimates among the experts."""
+    """Counts (n_shapes, n_resolutions, n_widths) of the estimates among the experts.
+
+    The widest kernels have one resolution only.
+    """
     estimates, _ = by_kind(expert_counts, settings)
     firsts = np.flatnonzero(np.diff(resolutions, prepend=-1))
-    return np.add.reduceat(estimates, firsts, axis=1)
+    counts = np.add.reduceat(estimates, firsts, axis=1)
+    if settings.bandwidth.n_narrow:
+        widest = counts[:, :, -1].sum(axis=1)
+        counts[:, :, -1] = 0.0
+        counts[:, resolutions[: WIDEST_KERNELS_AT + 1][-1], -1] = widest
+    return counts
 
 
 def by_kind(expert_counts: np.ndarray, settings: Settings) -> tuple[np.ndarray, np.ndarray]:
@@ -271,9 +279,9 @@ def by_kind(expert_counts: np.ndarray, settings: Settings) -> tuple[np.ndarray, 
 
 
 def that_matter(weights: np.ndarray) -> np.ndarray:
-    """Which estimates (n_shapes, n_resolutions) are scored, by the weights of their widths."""
-    totals = weights.sum(axis=2)
-    return totals >= NEGLIGIBLE * totals.max(axis=1, keepdims=True)
+    """Which estimates (n_shapes, n_resolutions, n_widths) are scored, by their weights."""
+    totals = weights.sum(axis=2, keepdims=True)
+    return (totals >= NEGLIGIBLE * totals.max(axis=1, keepdims=True)) & (weights > 0.0)
 
 
 def weights_by_kind(state: State, settings: Settings) -> dict[str, np.ndarray]:
@@ -443,11 +451,10 @@ def build_kde(state: State, settings: Settings, reference: Reference = reference
     state = up_to_date(adapted(state, settings), settings)
     newest = state.recent
     experts = reference(state, settings)
-    n_later = state.mixture.n_components - experts.n_components
-    if n_later:
-        experts = experts.with_later(
-            state.mixture.counts[-n_later:], state.mixture.means[-n_later:]
-        )
+    # Not by the components of an expert: these are fewer where the finest resolution is left out.
+    n, mixture = reference_part(state, settings).n_components, state.mixture
+    if n < mixture.n_components:
+        experts = experts.with_later(mixture.counts[n:], mixture.means[n:])
     kde = experts.mixed(state.expert_counts, settings)
     if settings.memories and newest is not None and len(newest.rows):
         kde = recent.mixed_with(kde, newest, state.mixture, settings)
