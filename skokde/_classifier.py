@@ -21,7 +21,7 @@ from skokde._density import OnlineKDEDensity
 from skokde._engine._append import age_class_counts
 from skokde._engine.class_memory import ClassMemory
 from skokde._engine.experts import build_kde
-from skokde._engine.kde import KDE
+from skokde._engine.kde import KDE, log
 from skokde._engine.pooling import Discriminant, normalized, relative, short_discriminants
 from skokde._engine.shrinkage import pooled_within_covariance
 from skokde._engine.state import Settings, State
@@ -288,7 +288,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         X = self._checked(X)
         with one_blas_thread():
             prior = self.class_prior_
-            return _log(prior) + self._log_densities(X, prior)
+            return log(prior) + self._log_densities(X, prior)
 
     def predict_log_proba(self, X: ArrayLike) -> np.ndarray:
         """Logarithms of class probabilities.
@@ -309,7 +309,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
     def _log_proba(self, X: np.ndarray) -> np.ndarray:
         """Logarithms of class probabilities of validated rows."""
         prior = self.class_prior_
-        log_prior = _log(prior)
+        log_prior = log(prior)
         if not self.calibrate:
             log_densities = self._log_densities(X, prior)
             joint = log_prior + log_densities
@@ -442,7 +442,10 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
 
         def score(code: int) -> None:
             kde = self.estimators_[code]._kde(settings)
-            out[:, :, code] = kde.log_densities_of_groups(X).T
+            if len(X) == 1:
+                out[:, 0, code] = kde.log_densities_of_groups_in_row(X[0])
+            else:
+                out[:, :, code] = kde.log_densities_of_groups(X).T
 
         self._in_threads(score, self._scored(prior))
         return out

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple, Self
 
 import numpy as np
 
 from skokde._engine._hellinger import factorize_all
 from skokde._engine._log_density import decompose, log_densities
+from skokde._engine._row_density import log_densities_of_row
 from skokde._engine.mixture import SampleModel
 from skokde._engine.whitening import Frame
 
@@ -100,6 +103,12 @@ def components_in(
     return Components(counts / counts.sum(), frame.points(means), frame.covariances(covariances))
 
 
+def log(weights: np.ndarray) -> np.ndarray:
+    """Logarithms, -inf of zero and of what has underflowed."""
+    with np.errstate(divide="ignore"):
+        return np.log(weights)
+
+
 def factorize(components: Components) -> Factors:
     """Factors of the covariances of the KDE's components."""
     return Factors(*factorize_all(components.covariances, components.means.shape[1]))
@@ -152,17 +161,15 @@ class KernelFamily(NamedTuple):
 
     def log_densities(self, X: np.ndarray) -> np.ndarray:
         """Log-densities (n, n_widths) of rows in data units under each of the kernels, in nats."""
-        with np.errstate(divide="ignore"):  # the logarithm of a weight that has underflowed
-            log_weights = np.log(self.components.weights)
-        frame, widths, shrinks, _ = self.kernels
-        return frame.log_det + log_densities(
-            frame.points(X),
-            log_weights,
-            self.components.means,
-            *self.decomposed,
-            widths,
-            shrinks,
-        )
+        frame = self.kernels.frame
+        return frame.log_det + log_densities(frame.points(X), *self.arrays)
+
+    @property
+    def arrays(self) -> tuple[np.ndarray, ...]:
+        """What the compiled functions take after the points."""
+        _, widths, shrinks, _ = self.kernels
+        log_weights = log(self.components.weights)
+        return log_weights, self.components.means, *self.decomposed, widths, shrinks
 
     def gaussians(self) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """Weights, means and covariances of the Gaussians of each density, in data units."""
@@ -181,7 +188,8 @@ class KernelFamily(NamedTuple):
         return parts
 
 
-class KDE(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class KDE:
     """What is scored, made once after learning: densities, weighted.
 
     Attributes
@@ -222,6 +230,23 @@ class KDE(NamedTuple):
             chosen = weights > 0.0
             out[:, group] = np.logaddexp.reduce(logs[:, chosen] + np.log(weights[chosen]), axis=1)
         return out
+
+    def log_densities_of_groups_in_row(self, row: np.ndarray) -> np.ndarray:
+        """The same (n_groups,) of a single row, but for rounding, in far less time."""
+        logs = log_densities_of_row(row, self._arrays)
+        return np.logaddexp.reduce(logs + self._log_group_weights, axis=1)
+
+    @cached_property
+    def _arrays(self) -> list[tuple]:
+        frames = [family.kernels.frame for family in self.families]
+        return [
+            (*frame.arrays, frame.log_det, *family.arrays)
+            for frame, family in zip(frames, self.families, strict=True)
+        ]
+
+    @cached_property
+    def _log_group_weights(self) -> np.ndarray:
+        return log(self.group_weights)
 
     def bandwidth(self) -> np.ndarray:
         """Average covariance of the kernels of the estimates, in data units."""
