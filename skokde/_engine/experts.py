@@ -195,12 +195,6 @@ class Experts(NamedTuple):
                 gaussians.append(KernelFamily.single_gaussians(kernels, rule.gaussian_scales))
         return cls(tuple(estimates), tuple(gaussians), resolutions)
 
-    @property
-    def n_components(self) -> int:
-        """Of the mixture."""
-        finest = next(f for f in self.estimates[0] if f is not None)
-        return finest.model.n_components
-
     def with_later(self, counts: np.ndarray, means: np.ndarray) -> Self:
         """Of a mixture with more Diracs, too."""
         estimates = tuple(
@@ -443,11 +437,10 @@ def build_kde(state: State, settings: Settings, reference: Reference = reference
     state = up_to_date(adapted(state, settings), settings)
     newest = state.recent
     experts = reference(state, settings)
-    n_later = state.mixture.n_components - experts.n_components
-    if n_later:
-        experts = experts.with_later(
-            state.mixture.counts[-n_later:], state.mixture.means[-n_later:]
-        )
+    # Not by the components of an expert: these are fewer where the finest resolution is left out.
+    n, mixture = reference_part(state, settings).n_components, state.mixture
+    if n < mixture.n_components:
+        experts = experts.with_later(mixture.counts[n:], mixture.means[n:])
     kde = experts.mixed(state.expert_counts, settings)
     if settings.memories and newest is not None and len(newest.rows):
         kde = recent.mixed_with(kde, newest, state.mixture, settings)
