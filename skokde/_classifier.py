@@ -617,7 +617,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
 
     def _class_kde(self, code: int, state: State, settings: Settings) -> KDE:
         """What is scored of a state of a class, with the help of what is known of it already."""
-        return build_kde(state, settings, self.estimators_[code]._reference_experts)
+        return build_kde(state, settings, self.estimators_[code]._reference_kde)
 
     def _discriminants(self, X: np.ndarray) -> np.ndarray:
         """Of all classes (n_discriminants, n, n_classes); zero for those without a sample."""

@@ -17,7 +17,7 @@ import numpy as np
 
 from skokde._engine import recent
 from skokde._engine.bandwidth import KernelFrame
-from skokde._engine.kde import KDE, KernelFamily
+from skokde._engine.kde import KDE, KernelFamily, with_later
 from skokde._engine.mixture import Mixture
 from skokde._engine.state import INITIAL_LIMIT, Settings, State
 
@@ -46,7 +46,7 @@ EM_STEPS = 10
 PACE = 0.05
 
 
-Reference = Callable[[State, Settings], "Experts"]
+Reference = Callable[[State, Settings], KDE]
 
 
 def prior_counts(settings: Settings) -> np.ndarray:
@@ -196,11 +196,8 @@ class Experts(NamedTuple):
         return cls(tuple(estimates), tuple(gaussians), resolutions)
 
     def with_later(self, counts: np.ndarray, means: np.ndarray) -> Self:
-        """Of a mixture with more Diracs, too."""
-        estimates = tuple(
-            tuple(family and family.with_later(counts, means) for family in families)
-            for families in self.estimates
-        )
+        """Of a mixture with more Diracs, too, where all experts are there."""
+        estimates = tuple(with_later(families, counts, means) for families in self.estimates)
         return self._replace(estimates=estimates)
 
     def log_densities(self, X: np.ndarray) -> np.ndarray:
@@ -362,7 +359,7 @@ def predict_pending(state: State, settings: Settings, reference: Reference) -> S
     state : State
     settings : Settings
     reference : callable
-        See `reference_experts`.
+        See `reference_kde`.
     """
     newest, mixture = state.recent, state.mixture
     n = newest.n_pending
@@ -407,10 +404,8 @@ def reference_part(state: State, settings: Settings) -> Mixture:
     return mixture._replace(counts=mixture.counts[:n], means=mixture.means[:n])
 
 
-def reference_experts(
-    state: State, settings: Settings, kernel_frame: KernelFrame | None = None
-) -> Experts:
-    """What most of the rows to come will change nothing of.
+def reference_kde(state: State, settings: Settings, kernel_frame: KernelFrame | None = None) -> KDE:
+    """The density estimate of the part that most of the rows to come will change nothing of.
 
     Parameters
     ----------
@@ -419,29 +414,27 @@ def reference_experts(
     kernel_frame : KernelFrame, default=None
         That of the mixture, where it is known.
     """
-    state = adapted(state, settings)
-    part = reference_part(state, settings)
-    return Experts.of(part, state.partitions, settings, state.expert_counts, kernel_frame)
+    part, counts = reference_part(state, settings), state.expert_counts
+    return Experts.of(part, state.partitions, settings, counts, kernel_frame).mixed(
+        counts, settings
+    )
 
 
-def build_kde(state: State, settings: Settings, reference: Reference = reference_experts) -> KDE:
+def build_kde(state: State, settings: Settings, reference: Reference = reference_kde) -> KDE:
     """The density estimate of a model that is not empty.
 
     Parameters
     ----------
     state : State
     settings : Settings
-    reference : callable, default=reference_experts
+    reference : callable, default=reference_kde
         Gives what that gives of a state and settings, and may know it already.
     """
     state = up_to_date(adapted(state, settings), settings)
-    newest = state.recent
-    experts = reference(state, settings)
-    # Not by the components of an expert: these are fewer where the finest resolution is left out.
-    n, mixture = reference_part(state, settings).n_components, state.mixture
+    kde, newest, mixture = reference(state, settings), state.recent, state.mixture
+    n = reference_part(state, settings).n_components
     if n < mixture.n_components:
-        experts = experts.with_later(mixture.counts[n:], mixture.means[n:])
-    kde = experts.mixed(state.expert_counts, settings)
+        kde = kde.with_later(mixture.counts[n:], mixture.means[n:])
     if settings.memories and newest is not None and len(newest.rows):
-        kde = recent.mixed_with(kde, newest, state.mixture, settings)
+        kde = recent.mixed_with(kde, newest, mixture, settings)
     return kde

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple, Self
 
@@ -76,6 +76,10 @@ class Kernels(NamedTuple):
     def single(cls, frame: Frame) -> Self:
         """One kernel, with the identity as its covariance in the frame."""
         return cls(frame, np.ones(1), np.ones(1), np.inf)
+
+    @property
+    def n_widths(self) -> int:
+        return len(self.widths)
 
     def far(self, points: np.ndarray) -> np.ndarray:
         """Which points of the frame are too far out to be shrunk."""
@@ -150,14 +154,15 @@ class KernelFamily(NamedTuple):
         decomposed = decompose(*components[1:], kernels.widths, kernels.shrinks)
         return cls(model, kernels, components, decomposed)
 
-    def with_later(self, counts: np.ndarray, means: np.ndarray) -> Self:
+    def with_later(self, counts: np.ndarray, means: np.ndarray, centers: np.ndarray) -> Self:
         """Of a model with more Diracs, too; they don't change the kernels."""
         model = self.model.with_diracs(counts, means)
-        components = self.components._replace(
-            weights=model.counts / model.counts.sum(),
-            means=np.concatenate([self.components.means, self.kernels.centers(means)]),
+        components = Components(
+            model.counts / model.counts.sum(),
+            np.concatenate([self.components.means, centers]),
+            self.components.covariances,
         )
-        return self._replace(model=model, components=components)
+        return KernelFamily(model, self.kernels, components, self.decomposed)
 
     def log_densities(self, X: np.ndarray) -> np.ndarray:
         """Log-densities (n, n_widths) of rows in data units under each of the kernels, in nats."""
@@ -188,6 +193,15 @@ class KernelFamily(NamedTuple):
         return parts
 
 
+def with_later(
+    families: Sequence[KernelFamily], counts: np.ndarray, means: np.ndarray
+) -> tuple[KernelFamily, ...]:
+    """Families of models with more Diracs, too; those of one shape have their kernels in common."""
+    all_kernels = {id(family.kernels): family.kernels for family in families}
+    centers = {key: kernels.centers(means) for key, kernels in all_kernels.items()}
+    return tuple(f.with_later(counts, means, centers[id(f.kernels)]) for f in families)
+
+
 @dataclass(frozen=True, eq=False)
 class KDE:
     """What is scored, made once after learning: densities, weighted.
@@ -207,6 +221,12 @@ class KDE:
     weights: np.ndarray
     group_weights: np.ndarray
     n_estimates: int
+
+    def with_later(self, counts: np.ndarray, means: np.ndarray) -> KDE:
+        """With more Diracs in the estimates, which make no difference to single Gaussians."""
+        n = self.n_estimates // self.families[0].kernels.n_widths
+        families = (*with_later(self.families[:n], counts, means), *self.families[n:])
+        return replace(self, families=families)
 
     @property
     def n_groups(self) -> int:
