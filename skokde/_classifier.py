@@ -16,7 +16,7 @@ from sklearn.utils.multiclass import check_classification_targets, unique_labels
 from sklearn.utils.validation import check_is_fitted
 
 from skokde._base import BaseOnlineKDE, Snapshot, one_blas_thread, unchanged_on_error
-from skokde._calibration import Calibration
+from skokde._calibration import Calibration, PendingBatch
 from skokde._density import OnlineKDEDensity
 from skokde._engine._append import age_class_counts
 from skokde._engine.class_memory import ClassMemory
@@ -512,6 +512,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
                     self._class_kde,
                     self._in_threads,
                 )
+                self._window_densities(calibration.pending)
             self._calibration, n = calibration.consume(X[done:], codes[done:], weights[done:])
             part = slice(done, done + n)
             self._learn_part(
@@ -553,7 +554,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         self.estimators_ = self._in_threads(learned, range(len(class_count)))
         self.class_count_ = class_count
         self._class_memory = class_memory
-        self._snapshot = Snapshot()
+        self._snapshot = Snapshot(getattr(self, "_snapshot", None))
 
     def _in_threads(self, function: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
         """Results of function(item), in as many threads as n_jobs says.
@@ -615,8 +616,16 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
     def _states(self) -> list[State | None]:
         return [e._state if e.__sklearn_is_fitted__() else None for e in self.estimators_]
 
+    def _window_densities(self, pending: PendingBatch | None) -> list[OnlineKDEDensity]:
+        """The densities from when a window began: a row may have been predicted by them already."""
+        start, densities = (None, []) if pending is None else (pending.start, self.estimators_)
+        return self._snapshot.lasting("window", start, lambda: densities)
+
     def _class_kde(self, code: int, state: State, settings: Settings) -> KDE:
         """What is scored of a state of a class, with the help of what is known of it already."""
+        for density in self._window_densities(self._calibration.pending):
+            if vars(density).get("_state") is state:
+                return density._kde(settings)
         return build_kde(state, settings, self.estimators_[code]._reference_kde)
 
     def _discriminants(self, X: np.ndarray) -> np.ndarray:
