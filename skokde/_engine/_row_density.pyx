@@ -17,17 +17,24 @@ cdef extern from *:
     """
     #define LANES 4 /* widths at a time */
 
+    /* What is not inlined would be made for the oldest processors only. */
+    #if defined(__GNUC__)
+    #define INLINE static inline __attribute__((always_inline))
+    #else
+    #define INLINE static inline
+    #endif
+
     typedef struct {
         Py_ssize_t d, k, m, n_widths;
         int full;
         const double *point, *projected; /* on the eigenvectors of all covariances */
         const double *log_weights, *means, *projections, *precisions, *log_dets;
         const Py_ssize_t *starts;
-        double *terms; /* (k, LANES), written */
+        double *terms; /* (LANES, k), written */
     } Family;
 
     /* squares[w] += precision * (x - shrink * mean)^2, for n coordinates */
-    static inline void add_squares(
+    INLINE void add_squares(
         const int size, Py_ssize_t n, const double* x, const double* means, const double* shrinks,
         const double* precisions, Py_ssize_t stride, double* squares
     ) {
@@ -38,8 +45,18 @@ cdef extern from *:
             }
     }
 
+    /* terms[i] := exp(terms[i] - peak) */
+    INLINE void exponentials(Py_ssize_t n, double peak, double* terms) {
+        for (Py_ssize_t i = 0; i < n; i++) {
+            const double below = terms[i] - peak;
+            terms[i] = below > -700.0 ? below : -700.0;
+        }
+        for (Py_ssize_t i = 0; i < n; i++)
+            terms[i] = exp_within(terms[i]);
+    }
+
     /* out[w] := log sum_i exp(log-density under the i-th component), for some widths */
-    static inline void mix(
+    INLINE void mix(
         const int size, Family f, Py_ssize_t first, const double* some_shrinks,
         const double* some_widths, double* restrict out
     ) {
@@ -69,16 +86,17 @@ cdef extern from *:
             /* Rounding may have made a square negative; one that overflows may be NaN. */
             for (int w = 0; w < size; w++) {
                 const double square = squares[w] < 0.0 ? 0.0 : squares[w];
-                const double term = base - 0.5 * dets[w] - 0.5 * square;
-                f.terms[i * LANES + w] = square == square ? term : -INFINITY;
-                peaks[w] = f.terms[i * LANES + w] > peaks[w] ? f.terms[i * LANES + w] : peaks[w];
+                const double finite = base - 0.5 * dets[w] - 0.5 * square;
+                const double term = square == square ? finite : -INFINITY;
+                f.terms[w * f.k + i] = term;
+                peaks[w] = term > peaks[w] ? term : peaks[w];
             }
         }
+        for (int w = 0; w < size; w++)
+            exponentials(f.k, peaks[w], f.terms + w * f.k);
         for (Py_ssize_t i = 0; i < f.k; i++)
-            for (int w = 0; w < size; w++) {
-                const double below = f.terms[i * LANES + w] - peaks[w];
-                sums[w] += exp_within(below > -700.0 ? below : -700.0);
-            }
+            for (int w = 0; w < size; w++)
+                sums[w] += f.terms[w * f.k + i];
         for (int w = 0; w < size; w++)
             out[w] = peaks[w] > -INFINITY ? peaks[w] + log(sums[w]) : -INFINITY;
     }
@@ -145,7 +163,7 @@ def log_densities_of_row(const double[::1] row, list families):
     out = np.empty(done)
     cdef double[::1] result = out, point = np.empty(d), projected = np.empty(longest + 1)
     cdef double[::1] scratch = np.empty(coordinates_size(d, d * d))
-    cdef double[:, ::1] terms = np.empty((most + 1, LANES))
+    cdef double[:, ::1] terms = np.empty((LANES, most + 1))
     done = 0
     for (
         center, spread, matrix, log_det, log_weights, means, vectors, projections, precisions,
