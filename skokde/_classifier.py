@@ -16,12 +16,12 @@ from sklearn.utils.multiclass import check_classification_targets, unique_labels
 from sklearn.utils.validation import check_is_fitted
 
 from skokde._base import BaseOnlineKDE, Snapshot, one_blas_thread, unchanged_on_error
-from skokde._calibration import Calibration
+from skokde._calibration import Calibration, PendingBatch
 from skokde._density import OnlineKDEDensity
 from skokde._engine._append import age_class_counts
 from skokde._engine.class_memory import ClassMemory
 from skokde._engine.experts import build_kde
-from skokde._engine.kde import KDE
+from skokde._engine.kde import KDE, log
 from skokde._engine.pooling import Discriminant, normalized, relative, short_discriminants
 from skokde._engine.shrinkage import pooled_within_covariance
 from skokde._engine.state import Settings, State
@@ -288,7 +288,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         X = self._checked(X)
         with one_blas_thread():
             prior = self.class_prior_
-            return _log(prior) + self._log_densities(X, prior)
+            return log(prior) + self._log_densities(X, prior)
 
     def predict_log_proba(self, X: ArrayLike) -> np.ndarray:
         """Logarithms of class probabilities.
@@ -309,7 +309,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
     def _log_proba(self, X: np.ndarray) -> np.ndarray:
         """Logarithms of class probabilities of validated rows."""
         prior = self.class_prior_
-        log_prior = _log(prior)
+        log_prior = log(prior)
         if not self.calibrate:
             log_densities = self._log_densities(X, prior)
             joint = log_prior + log_densities
@@ -442,7 +442,10 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
 
         def score(code: int) -> None:
             kde = self.estimators_[code]._kde(settings)
-            out[:, :, code] = kde.log_densities_of_groups(X).T
+            if len(X) == 1:
+                out[:, 0, code] = kde.log_densities_of_groups_in_row(X[0])
+            else:
+                out[:, :, code] = kde.log_densities_of_groups(X).T
 
         self._in_threads(score, self._scored(prior))
         return out
@@ -509,6 +512,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
                     self._class_kde,
                     self._in_threads,
                 )
+                self._window_densities(calibration.pending)
             self._calibration, n = calibration.consume(X[done:], codes[done:], weights[done:])
             part = slice(done, done + n)
             self._learn_part(
@@ -550,7 +554,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         self.estimators_ = self._in_threads(learned, range(len(class_count)))
         self.class_count_ = class_count
         self._class_memory = class_memory
-        self._snapshot = Snapshot()
+        self._snapshot = Snapshot(getattr(self, "_snapshot", None))
 
     def _in_threads(self, function: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
         """Results of function(item), in as many threads as n_jobs says.
@@ -612,9 +616,17 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
     def _states(self) -> list[State | None]:
         return [e._state if e.__sklearn_is_fitted__() else None for e in self.estimators_]
 
+    def _window_densities(self, pending: PendingBatch | None) -> list[OnlineKDEDensity]:
+        """The densities from when a window began: a row may have been predicted by them already."""
+        start, densities = (None, []) if pending is None else (pending.start, self.estimators_)
+        return self._snapshot.lasting("window", start, lambda: densities)
+
     def _class_kde(self, code: int, state: State, settings: Settings) -> KDE:
         """What is scored of a state of a class, with the help of what is known of it already."""
-        return build_kde(state, settings, self.estimators_[code]._reference_experts)
+        for density in self._window_densities(self._calibration.pending):
+            if vars(density).get("_state") is state:
+                return density._kde(settings)
+        return build_kde(state, settings, self.estimators_[code]._reference_kde)
 
     def _discriminants(self, X: np.ndarray) -> np.ndarray:
         """Of all classes (n_discriminants, n, n_classes); zero for those without a sample."""

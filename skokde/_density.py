@@ -13,10 +13,9 @@ from skokde._base import BaseOnlineKDE, Snapshot, one_blas_thread, unchanged_on_
 from skokde._engine.bandwidth import KernelFrame
 from skokde._engine.covariance import Structure, structure_of
 from skokde._engine.experts import (
-    Experts,
     build_kde,
     empty_state,
-    reference_experts,
+    reference_kde,
     reference_part,
     weights_by_kind,
 )
@@ -443,7 +442,7 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         counted = weights > 0.0
         if not counted.all():
             X, weights = X[counted], weights[counted]
-        self._state = learn(self._state, X, weights, settings, self._reference_experts)
+        self._state = learn(self._state, X, weights, settings, self._reference_kde)
         # One by one, so that the sum does not depend on the blocks.
         self._n_samples_seen = float(np.cumsum(np.append(self._n_samples_seen, weights))[-1])
         self._snapshot = Snapshot(self._snapshot)
@@ -494,10 +493,10 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         return self._snapshot.get(
             ("kde", target is None),
             (settings.key, target),
-            lambda: build_kde(self._state, settings, self._reference_experts),
+            lambda: build_kde(self._state, settings, self._reference_kde),
         )
 
-    def _reference_experts(self, state: State, settings: Settings) -> Experts:
+    def _reference_kde(self, state: State, settings: Settings) -> KDE:
         """What most of the rows to come will change nothing of."""
         part, target = reference_part(state, settings), settings.shrinkage_target
         key = (
@@ -510,11 +509,11 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
             target,
         )
 
-        def make() -> tuple[Mixture, Experts]:
+        def make() -> tuple[Mixture, KDE]:
             # Finding a scale is expensive, and it is the same for any target.
             known = settings.bandwidth.n_widths == 1 and state.mixture is self._mixture
             frame = self._kernel_frame(settings) if known else None
-            return part, reference_experts(state, settings, frame)
+            return part, reference_kde(state, settings, frame)
 
         # Where the covariances are the same object they have not changed; the value holds it.
         return self._snapshot.lasting(("reference", target is None), key, make)[1]

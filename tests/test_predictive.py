@@ -34,6 +34,7 @@ from skokde._engine.experts import (
     WIDEST_KERNELS_AT,
     Experts,
     build_kde,
+    by_kind,
     em_update,
     empty_state,
     one_each,
@@ -469,6 +470,23 @@ def test_experts_of_coarser_levels_and_other_shapes(d, covariance_type, bandwidt
         kde.log_densities_of_groups(points), np.transpose(groups), rtol=1e-9, atol=1e-9
     )
     np.testing.assert_allclose(kde.group_weights.sum(axis=1), 1.0, rtol=1e-12)
+
+
+@both_structures
+def test_later_samples_count_once_where_the_finest_resolution_is_not_scored(covariance_type):
+    settings = levels_and_shapes(covariance_type, 2, "predictive")
+    X = twins.clumps(2, 170, seed=3)
+    state = learn(empty_state(2, settings), X, np.ones(len(X)), settings)
+    counts = np.ones(settings.n_experts)
+    of_estimates, _ = by_kind(counts, settings)
+    of_estimates[:, 0] = 1e-5
+    state = state._replace(expert_counts=counts)
+    assert reference_part(state, settings).n_components < state.mixture.n_components
+    kde = build_kde(state, settings)
+    estimates = [f.model for f in kde.families if f.model.n_components > 1]
+    assert len(estimates) == 2 * len(settings.shapes)
+    for model in estimates:
+        np.testing.assert_allclose(model.counts.sum(), len(X), rtol=1e-12)
 
 
 @both_structures

@@ -7,7 +7,7 @@ import twins
 from skokde import OnlineKDEClassifier, OnlineKDEDensity
 from skokde._engine import recent as engine
 from skokde._engine.class_memory import FACTORS, FIRST_WEIGHTS, ClassMemory
-from skokde._engine.experts import predict_pending, reference_experts
+from skokde._engine.experts import predict_pending, reference_kde
 from skokde._engine.recent import (
     FIRST_SHARE,
     LEAST_WEIGHT,
@@ -152,7 +152,7 @@ def test_pending_rows_are_predicted_by_what_was_there_before_them(covariance_typ
             break
     else:
         raise AssertionError("none are pending")
-    earlier = predict_pending(before._state, settings, reference_experts)
+    earlier = predict_pending(before._state, settings, reference_kde)
     np.testing.assert_array_equal(earlier.recent.credits, state.recent.credits)
     long = before.__class__(covariance_type=covariance_type).fit(X[:-pending])
     target = engine.target_of(long._mixture, settings)
@@ -169,7 +169,7 @@ def test_pending_rows_are_predicted_by_what_was_there_before_them(covariance_typ
     prior = prior_counts(settings)
     learned = new - prior
     expected = prior + learned * min(1.0, LONGEST_MEMORY / learned.sum())
-    got = predict_pending(state, settings, reference_experts).recent
+    got = predict_pending(state, settings, reference_kde).recent
     np.testing.assert_allclose(got.credits, expected, rtol=1e-6)
     assert got.n_pending == 0
 

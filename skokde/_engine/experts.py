@@ -17,7 +17,7 @@ import numpy as np
 
 from skokde._engine import recent
 from skokde._engine.bandwidth import KernelFrame
-from skokde._engine.kde import KDE, KernelFamily
+from skokde._engine.kde import KDE, KernelFamily, with_later
 from skokde._engine.mixture import Mixture
 from skokde._engine.state import INITIAL_LIMIT, Settings, State
 
@@ -49,7 +49,7 @@ EM_STEPS = 10
 PACE = 0.05
 
 
-Reference = Callable[[State, Settings], "Experts"]
+Reference = Callable[[State, Settings], KDE]
 
 
 def prior_counts(settings: Settings) -> np.ndarray:
@@ -197,7 +197,7 @@ class Experts(NamedTuple):
                 level, family = int(np.argmax(resolutions == resolution)), None
                 if widths.any():
                     merged = model.grouped(partitions[level - 1]) if level else model
-                    family = KernelFamily.of(merged, kernels.chosen(widths))
+                    family = KernelFamily.of(merged, kernels, widths)
                 families.append(family)
             estimates.append(tuple(families))
             if rule.gaussian_scales:
@@ -205,11 +205,8 @@ class Experts(NamedTuple):
         return cls(tuple(estimates), held, tuple(gaussians), resolutions)
 
     def with_later(self, counts: np.ndarray, means: np.ndarray) -> Self:
-        """Of a mixture with more Diracs, too."""
-        estimates = tuple(
-            tuple(family and family.with_later(counts, means) for family in families)
-            for families in self.estimates
-        )
+        """Of a mixture with more Diracs, too, where all experts are there."""
+        estimates = tuple(with_later(families, counts, means) for families in self.estimates)
         return self._replace(estimates=estimates)
 
     def log_densities(self, X: np.ndarray) -> np.ndarray:
@@ -251,7 +248,7 @@ class Experts(NamedTuple):
         weights /= weights.sum()
         group_weights = groups * weights
         group_weights /= group_weights.sum(axis=1, keepdims=True)
-        return KDE((*families, *self.gaussians), weights, group_weights, len(narrow))
+        return KDE((*families, *self.gaussians), weights, group_weights, len(families))
 
 
 def at_resolutions(
@@ -376,7 +373,7 @@ def predict_pending(state: State, settings: Settings, reference: Reference) -> S
     state : State
     settings : Settings
     reference : callable
-        See `reference_experts`.
+        See `reference_kde`.
     """
     newest, mixture = state.recent, state.mixture
     n = newest.n_pending
@@ -421,10 +418,8 @@ def reference_part(state: State, settings: Settings) -> Mixture:
     return mixture._replace(counts=mixture.counts[:n], means=mixture.means[:n])
 
 
-def reference_experts(
-    state: State, settings: Settings, kernel_frame: KernelFrame | None = None
-) -> Experts:
-    """What most of the rows to come will change nothing of.
+def reference_kde(state: State, settings: Settings, kernel_frame: KernelFrame | None = None) -> KDE:
+    """The density estimate of the part that most of the rows to come will change nothing of.
 
     Parameters
     ----------
@@ -433,29 +428,27 @@ def reference_experts(
     kernel_frame : KernelFrame, default=None
         That of the mixture, where it is known.
     """
-    state = adapted(state, settings)
-    part = reference_part(state, settings)
-    return Experts.of(part, state.partitions, settings, state.expert_counts, kernel_frame)
+    part, counts = reference_part(state, settings), state.expert_counts
+    return Experts.of(part, state.partitions, settings, counts, kernel_frame).mixed(
+        counts, settings
+    )
 
 
-def build_kde(state: State, settings: Settings, reference: Reference = reference_experts) -> KDE:
+def build_kde(state: State, settings: Settings, reference: Reference = reference_kde) -> KDE:
     """The density estimate of a model that is not empty.
 
     Parameters
     ----------
     state : State
     settings : Settings
-    reference : callable, default=reference_experts
+    reference : callable, default=reference_kde
         Gives what that gives of a state and settings, and may know it already.
     """
     state = up_to_date(adapted(state, settings), settings)
-    newest = state.recent
-    experts = reference(state, settings)
-    # Not by the components of an expert: these are fewer where the finest resolution is left out.
-    n, mixture = reference_part(state, settings).n_components, state.mixture
+    kde, newest, mixture = reference(state, settings), state.recent, state.mixture
+    n = reference_part(state, settings).n_components
     if n < mixture.n_components:
-        experts = experts.with_later(mixture.counts[n:], mixture.means[n:])
-    kde = experts.mixed(state.expert_counts, settings)
+        kde = kde.with_later(mixture.counts[n:], mixture.means[n:])
     if settings.memories and newest is not None and len(newest.rows):
-        kde = recent.mixed_with(kde, newest, state.mixture, settings)
+        kde = recent.mixed_with(kde, newest, mixture, settings)
     return kde

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple, Self
 
 import numpy as np
 
 from skokde._engine._hellinger import factorize_all
 from skokde._engine._log_density import decompose, log_densities
+from skokde._engine._row_density import log_densities_of_row
 from skokde._engine.mixture import SampleModel
 from skokde._engine.whitening import Frame
 
@@ -74,6 +77,10 @@ class Kernels(NamedTuple):
         """One kernel, with the identity as its covariance in the frame."""
         return cls(frame, np.ones(1), np.ones(1), np.inf)
 
+    @property
+    def n_widths(self) -> int:
+        return len(self.widths)
+
     def far(self, points: np.ndarray) -> np.ndarray:
         """Which points of the frame are too far out to be shrunk."""
         return np.abs(points).max(axis=1, initial=0.0) > FAR * self.spread
@@ -100,6 +107,12 @@ def components_in(
     return Components(counts / counts.sum(), frame.points(means), frame.covariances(covariances))
 
 
+def log(weights: np.ndarray) -> np.ndarray:
+    """Logarithms, -inf of zero and of what has underflowed."""
+    with np.errstate(divide="ignore"):
+        return np.log(weights)
+
+
 def factorize(components: Components) -> Factors:
     """Factors of the covariances of the KDE's components."""
     return Factors(*factorize_all(components.covariances, components.means.shape[1]))
@@ -112,6 +125,9 @@ class KernelFamily(NamedTuple):
     ----------
     model : SampleModel
     kernels : Kernels
+        All of the shape.
+    chosen : (n_widths,) array of bool
+        Those that the densities have.
     components : Components
     decomposed : tuple of arrays
         See `decompose`.
@@ -119,6 +135,7 @@ class KernelFamily(NamedTuple):
 
     model: SampleModel
     kernels: Kernels
+    chosen: np.ndarray
     components: Components
     decomposed: tuple[np.ndarray, ...]
 
@@ -132,37 +149,44 @@ class KernelFamily(NamedTuple):
         return cls.of(model, kernels._replace(widths=widths, shrinks=np.ones(len(scales))))
 
     @classmethod
-    def of(cls, model: SampleModel, kernels: Kernels) -> Self:
+    def of(cls, model: SampleModel, kernels: Kernels, chosen: np.ndarray | None = None) -> Self:
+        """Under some of the kernels, chosen by an array of bool, or all."""
+        if chosen is None:
+            chosen = np.ones(kernels.n_widths, dtype=bool)
         components = Components(
             model.counts / model.counts.sum(),
             kernels.centers(model.means),
             kernels.frame.covariances(model.covariances),
         )
-        decomposed = decompose(*components[1:], kernels.widths, kernels.shrinks)
-        return cls(model, kernels, components, decomposed)
+        widths, shrinks = kernels.widths[chosen], kernels.shrinks[chosen]
+        decomposed = decompose(*components[1:], widths, shrinks)
+        return cls(model, kernels, chosen, components, decomposed)
 
-    def with_later(self, counts: np.ndarray, means: np.ndarray) -> Self:
+    def with_later(self, counts: np.ndarray, means: np.ndarray, centers: np.ndarray) -> Self:
         """Of a model with more Diracs, too; they don't change the kernels."""
         model = self.model.with_diracs(counts, means)
-        components = self.components._replace(
-            weights=model.counts / model.counts.sum(),
-            means=np.concatenate([self.components.means, self.kernels.centers(means)]),
+        components = Components(
+            model.counts / model.counts.sum(),
+            np.concatenate([self.components.means, centers]),
+            self.components.covariances,
         )
         return self._replace(model=model, components=components)
 
     def log_densities(self, X: np.ndarray) -> np.ndarray:
-        """Log-densities (n, n_widths) of rows in data units under each of the kernels, in nats."""
-        with np.errstate(divide="ignore"):  # the logarithm of a weight that has underflowed
-            log_weights = np.log(self.components.weights)
-        frame, widths, shrinks, _ = self.kernels
-        return frame.log_det + log_densities(
-            frame.points(X),
-            log_weights,
-            self.components.means,
-            *self.decomposed,
-            widths,
-            shrinks,
-        )
+        """Log-densities (n, n_chosen) of rows in data units under each, in nats."""
+        frame = self.kernels.frame
+        return frame.log_det + log_densities(frame.points(X), *self.arrays)
+
+    @property
+    def arrays(self) -> tuple[np.ndarray, ...]:
+        """What the compiled functions take after the points."""
+        widths, shrinks = self.kernels.widths[self.chosen], self.kernels.shrinks[self.chosen]
+        log_weights = log(self.components.weights)
+        return log_weights, self.components.means, *self.decomposed, widths, shrinks
+
+    def covariances_back(self) -> np.ndarray:
+        """Covariances (n_chosen, d, d) or (n_chosen, d) of the kernels, in data units."""
+        return self.kernels.covariances_back()[self.chosen]
 
     def gaussians(self) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """Weights, means and covariances of the Gaussians of each density, in data units."""
@@ -171,7 +195,7 @@ class KernelFamily(NamedTuple):
         away = means - frame.center
         far = self.kernels.far(frame.points(means))
         parts = []
-        for kernel, shrink in zip(self.kernels.covariances_back(), shrinks, strict=True):
+        for kernel, shrink in zip(self.covariances_back(), shrinks[self.chosen], strict=True):
             shrunk = np.where(far, shrink / shrinks[0], shrink)
             covariances = np.tile(kernel, (len(means), *(1,) * kernel.ndim))
             covariances[: len(compounds)] += shrink**2 * compounds
@@ -181,7 +205,17 @@ class KernelFamily(NamedTuple):
         return parts
 
 
-class KDE(NamedTuple):
+def with_later(
+    families: Sequence[KernelFamily], counts: np.ndarray, means: np.ndarray
+) -> tuple[KernelFamily, ...]:
+    """Families of models with more Diracs, too; those of one shape have their kernels in common."""
+    all_kernels = {id(family.kernels): family.kernels for family in families}
+    centers = {key: kernels.centers(means) for key, kernels in all_kernels.items()}
+    return tuple(f.with_later(counts, means, centers[id(f.kernels)]) for f in families)
+
+
+@dataclass(frozen=True, eq=False)
+class KDE:
     """What is scored, made once after learning: densities, weighted.
 
     Attributes
@@ -192,13 +226,19 @@ class KDE(NamedTuple):
     group_weights : (n_groups, n_experts) array, sums one
         The same within each group of experts.
     n_estimates : int
-        The leading densities, which are kernel density estimates of all samples.
+        How many families, the leading ones, are kernel density estimates of all samples.
     """
 
     families: tuple[KernelFamily, ...]
     weights: np.ndarray
     group_weights: np.ndarray
     n_estimates: int
+
+    def with_later(self, counts: np.ndarray, means: np.ndarray) -> KDE:
+        """With more Diracs in the estimates, which make no difference to single Gaussians."""
+        n = self.n_estimates
+        families = (*with_later(self.families[:n], counts, means), *self.families[n:])
+        return replace(self, families=families)
 
     @property
     def n_groups(self) -> int:
@@ -223,11 +263,28 @@ class KDE(NamedTuple):
             out[:, group] = np.logaddexp.reduce(logs[:, chosen] + np.log(weights[chosen]), axis=1)
         return out
 
+    def log_densities_of_groups_in_row(self, row: np.ndarray) -> np.ndarray:
+        """The same (n_groups,) of a single row, but for rounding, in far less time."""
+        logs = log_densities_of_row(row, self._arrays)
+        return np.logaddexp.reduce(logs + self._log_group_weights, axis=1)
+
+    @cached_property
+    def _arrays(self) -> list[tuple]:
+        frames = [family.kernels.frame for family in self.families]
+        return [
+            (*frame.arrays, frame.log_det, *family.arrays)
+            for frame, family in zip(frames, self.families, strict=True)
+        ]
+
+    @cached_property
+    def _log_group_weights(self) -> np.ndarray:
+        return log(self.group_weights)
+
     def bandwidth(self) -> np.ndarray:
         """Average covariance of the kernels of the estimates, in data units."""
-        kernels = [family.kernels.covariances_back() for family in self.families]
-        n = self.n_estimates
-        return np.average(_in_one_shape(kernels)[:n], axis=0, weights=self.weights[:n])
+        estimates = self.families[: self.n_estimates]
+        kernels = _in_one_shape([family.covariances_back() for family in estimates])
+        return np.average(kernels, axis=0, weights=self.weights[: len(kernels)])
 
     def gaussians(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Weights, means and covariances of all Gaussians, in data units."""

@@ -12,7 +12,7 @@ from skokde._engine.experts import (
     next_level,
     predict_latest,
     predict_pending,
-    reference_experts,
+    reference_kde,
 )
 from skokde._engine.mixture import Mixture
 from skokde._engine.recent import rows_until_due, with_rows
@@ -100,7 +100,7 @@ def learn(
     X: np.ndarray,
     weights: np.ndarray,
     settings: Settings,
-    reference: Reference = reference_experts,
+    reference: Reference = reference_kde,
 ) -> State:
     """Add rows to a model, in order.
 
@@ -113,7 +113,7 @@ def learn(
     X : (n, d) array
     weights : (n,) array, positive
     settings : Settings
-    reference : callable, default=reference_experts
+    reference : callable, default=reference_kde
         See `build_kde`.
     """
     state = adapted(state, settings)

@@ -1,0 +1,203 @@
+"""Log-densities of a single row under all densities of a KDE.
+
+What `_log_density` does for a block of points at a time is done here for a few kernel widths at a
+time: of one point most of a block would be empty. The sums are the same, in the same order.
+"""
+
+import numpy as np
+
+from libc.math cimport log, M_PI
+from libc.stdint cimport int64_t  # no-cython-lint: for the C below
+from scipy.linalg.cython_blas cimport dgemv
+from skokde._engine._exponential cimport exp_within  # no-cython-lint: for the C below
+from skokde._engine._frame cimport coordinates, coordinates_size, map_points
+from skokde._engine._shapes cimport check_shapes
+
+cdef extern from *:
+    """
+    #define LANES 4 /* widths at a time */
+
+    /* What is not inlined would be made for the oldest processors only. */
+    #if defined(__GNUC__)
+    #define INLINE static inline __attribute__((always_inline))
+    #else
+    #define INLINE static inline
+    #endif
+
+    typedef struct {
+        Py_ssize_t d, k, m, n_widths;
+        int full;
+        const double *point, *projected; /* on the eigenvectors of all covariances */
+        const double *log_weights, *means, *projections, *precisions, *log_dets;
+        const Py_ssize_t *starts;
+        double *terms; /* (LANES, k), written */
+    } Family;
+
+    /* squares[w] += precision * (x - shrink * mean)^2, for n coordinates */
+    INLINE void add_squares(
+        const int size, Py_ssize_t n, const double* x, const double* means, const double* shrinks,
+        const double* precisions, Py_ssize_t stride, double* squares
+    ) {
+        for (Py_ssize_t j = 0; j < n; j++)
+            for (int w = 0; w < size; w++) {
+                const double delta = x[j] - shrinks[w] * means[j];
+                squares[w] += precisions[j * stride + w] * (delta * delta);
+            }
+    }
+
+    /* terms[i] := exp(terms[i] - peak) */
+    INLINE void exponentials(Py_ssize_t n, double peak, double* terms) {
+        for (Py_ssize_t i = 0; i < n; i++) {
+            const double below = terms[i] - peak;
+            terms[i] = below > -700.0 ? below : -700.0;
+        }
+        for (Py_ssize_t i = 0; i < n; i++)
+            terms[i] = exp_within(terms[i]);
+    }
+
+    /* out[w] := log sum_i exp(log-density under the i-th component), for some widths */
+    INLINE void mix(
+        const int size, Family f, Py_ssize_t first, const double* some_shrinks,
+        const double* some_widths, double* restrict out
+    ) {
+        const double constant = 0.5 * f.d * log(2.0 * M_PI);
+        double shrinks[LANES], precisions[LANES], log_dets[LANES], peaks[LANES], sums[LANES];
+        for (int w = 0; w < size; w++) {
+            const double scale = some_shrinks[w] * some_widths[w];
+            shrinks[w] = some_shrinks[w];
+            precisions[w] = 1.0 / (scale * scale);
+            log_dets[w] = f.d * log(scale * scale);
+            peaks[w] = -INFINITY;
+            sums[w] = 0.0;
+        }
+        for (Py_ssize_t i = 0; i < f.k; i++) {
+            const Py_ssize_t start = i < f.m ? f.starts[i] : 0;
+            const Py_ssize_t rank = i < f.m ? f.starts[i + 1] - start : 0;
+            const double* dets = i < f.m ? f.log_dets + i * f.n_widths + first : log_dets;
+            const double base = f.log_weights[i] - constant;
+            double squares[LANES] = {0.0};
+            if (rank < f.d)
+                add_squares(size, f.d, f.point, f.means + i * f.d, shrinks, precisions, 0, squares);
+            if (rank > 0)
+                add_squares(
+                    size, rank, f.full ? f.projected + start : f.point, f.projections + start,
+                    shrinks, f.precisions + start * f.n_widths + first, f.n_widths, squares
+                );
+            /* Rounding may have made a square negative; one that overflows may be NaN. */
+            for (int w = 0; w < size; w++) {
+                const double square = squares[w] < 0.0 ? 0.0 : squares[w];
+                const double finite = base - 0.5 * dets[w] - 0.5 * square;
+                const double term = square == square ? finite : -INFINITY;
+                f.terms[w * f.k + i] = term;
+                peaks[w] = term > peaks[w] ? term : peaks[w];
+            }
+        }
+        for (int w = 0; w < size; w++)
+            exponentials(f.k, peaks[w], f.terms + w * f.k);
+        for (Py_ssize_t i = 0; i < f.k; i++)
+            for (int w = 0; w < size; w++)
+                sums[w] += f.terms[w * f.k + i];
+        for (int w = 0; w < size; w++)
+            out[w] = peaks[w] > -INFINITY ? peaks[w] + log(sums[w]) : -INFINITY;
+    }
+
+    /* Log-densities for all widths; the compiler unrolls what has the usual number of them. */
+    FOR_EACH_PROCESSOR
+    static void mix_all(
+        Family f, const double* shrinks, const double* widths, double* restrict out
+    ) {
+        for (Py_ssize_t w = 0; w < f.n_widths; w += LANES) {
+            if (f.n_widths - w >= LANES)
+                mix(LANES, f, w, shrinks + w, widths + w, out + w);
+            else
+                mix((int)(f.n_widths - w), f, w, shrinks + w, widths + w, out + w);
+        }
+    }
+    """
+    enum: LANES
+
+    ctypedef struct Family:
+        Py_ssize_t d, k, m, n_widths
+        int full
+        const double* point
+        const double* projected
+        const double* log_weights
+        const double* means
+        const double* projections
+        const double* precisions
+        const double* log_dets
+        const Py_ssize_t* starts
+        double* terms
+    void mix_all(
+        Family family, const double* shrinks, const double* widths, double* out
+    ) noexcept nogil
+
+
+def log_densities_of_row(const double[::1] row, list families):
+    """Log-densities of one row in data units under each kernel of some families, in nats.
+
+    Parameters
+    ----------
+    row : (d,) array
+    families : list of tuples
+        Of each family the center, spread and flattened matrix of its frame and the frame's log_det,
+        and what `_log_density.log_densities` takes after the points.
+
+    Returns
+    -------
+    (n_experts,) array
+        As that of `log_densities` for each family, one after the other.
+    """
+    cdef Py_ssize_t d = row.shape[0], k, m, n_widths, size, w, done = 0, most = 0, longest = 0
+    cdef const double[::1] center, spread, matrix, log_weights, projections, widths, shrinks
+    cdef const double[:, ::1] means, vectors, precisions, log_dets
+    cdef const Py_ssize_t[::1] starts
+    cdef double log_det, one = 1.0, zero = 0.0
+    cdef int order = <int>d, columns, step = 1
+    cdef char transposed = b"T"
+    cdef Family f
+    for _, _, _, _, log_weights, _, _, projections, _, _, _, widths, _ in families:
+        done += widths.shape[0]
+        most = max(most, log_weights.shape[0])
+        longest = max(longest, projections.shape[0])
+    out = np.empty(done)
+    cdef double[::1] result = out, point = np.empty(d), projected = np.empty(longest + 1)
+    cdef double[::1] scratch = np.empty(coordinates_size(d, d * d))
+    cdef double[:, ::1] terms = np.empty((LANES, most + 1))
+    done = 0
+    for (
+        center, spread, matrix, log_det, log_weights, means, vectors, projections, precisions,
+        starts, log_dets, widths, shrinks,
+    ) in families:
+        k, m, n_widths, size = means.shape[0], starts.shape[0] - 1, widths.shape[0], matrix.shape[0]
+        check_shapes(
+            d, size,
+            0 <= m <= k == log_weights.shape[0] and means.shape[1] == vectors.shape[1] == d
+            and center.shape[0] == spread.shape[0] == d
+            and projections.shape[0] == precisions.shape[0] == starts[m]
+            and vectors.shape[0] in (0, starts[m]) and log_dets.shape[0] == m
+            and precisions.shape[1] == log_dets.shape[1] == shrinks.shape[0] == n_widths,
+        )
+        f.d, f.k, f.m, f.n_widths = d, k, m, n_widths
+        f.full = vectors.shape[0] > 0
+        f.point, f.projected, f.terms = &point[0], &projected[0], &terms[0, 0]
+        f.log_weights, f.means, f.starts = &log_weights[0], &means[0, 0], &starts[0]
+        f.projections = f.precisions = f.log_dets = NULL
+        if m:
+            f.log_dets = &log_dets[0, 0]
+        if starts[m]:
+            f.projections, f.precisions = &projections[0], &precisions[0, 0]
+        with nogil:
+            map_points(
+                coordinates(d, size != d, &center[0], &spread[0], &matrix[0], &scratch[0]),
+                1, &row[0], &point[0],
+            )
+            if f.full:
+                columns = <int>starts[m]
+                dgemv(&transposed, &order, &columns, &one, <double*>&vectors[0, 0], &order,
+                      &point[0], &step, &zero, &projected[0], &step)
+            mix_all(f, &shrinks[0], &widths[0], &result[done])
+        for w in range(done, done + n_widths):
+            result[w] += log_det
+        done += n_widths
+    return out
