@@ -452,7 +452,8 @@ def test_experts_of_coarser_levels_and_other_shapes(d, covariance_type, bandwidt
     of_estimates[:, 1] = 0.0
     expected = np.log(np.exp(logs) @ counts / counts.sum())
     np.testing.assert_allclose(kde.log_density(points), expected, rtol=1e-9, atol=1e-9)
-    assert kde.n_estimates == 2 * len(settings.shapes) * len(scales)
+    n_widths = 2 * len(scales) - (bandwidth == "fine")
+    assert kde.n_estimates == n_widths * len(settings.shapes)
     # The same by groups: of each shape the narrow kernels and the wide ones, with the Gaussians.
     narrow = np.arange(len(scales)) < (2 if bandwidth == "fine" else 0)
     sides = (narrow, ~narrow) if bandwidth == "fine" else (~narrow,)

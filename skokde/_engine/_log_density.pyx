@@ -8,8 +8,8 @@ from skokde._engine._exponential cimport exp_within  # no-cython-lint: for the C
 from skokde._engine._gaussian cimport dot, eigh, residue, thin_factor, thin_limit, turn, work_size
 from skokde._engine._shapes cimport check_shapes
 
-# Squared distances from shrunk means are taken from those of the means where this is at least their
-# squared length, in units of the kernel's variance: else rounding would show.
+# Distances from shrunk means are made from those of the means themselves where shrinking moves them
+# by less than the root of this, in widths of the kernel: else rounding would show.
 cdef double LONG = 100.0
 
 # The loops that most of the time goes to, each over a block of so many points.
@@ -17,7 +17,7 @@ cdef extern from *:
     """
     #define BLOCK 64
     #define LANES 8 /* points that share a decision */
-    #define NEGLIGIBLE 50.0
+    #define NEGLIGIBLE 50.0 /* nats below the largest term: a double does not tell */
 
     /* |x[a] - mean|^2 and (x[a] - mean) . mean of all points */
     FOR_EACH_PROCESSOR
@@ -108,7 +108,7 @@ cdef extern from *:
         for (Py_ssize_t i = 0; i < k; i++) {
             const double* row = terms + i * stride;
             for (int a = 0; a < size; a++)
-                counted[a] = row[a] > limits[a];
+                counted[a] = row[a] >= limits[a]; /* not >, if it is absorbed */
             for (int first = 0, last; first < size; first = last + LANES) {
                 for (last = first; last < size && memcmp(counted + last, &none, LANES); )
                     last += LANES;
@@ -244,40 +244,56 @@ def decompose(
     return vectors[:n].copy(), projections[:n].copy(), precisions[:n].copy(), starts, log_dets
 
 
-cdef Py_ssize_t near_ones(
-    Py_ssize_t d, Py_ssize_t k, Py_ssize_t m, Py_ssize_t n_widths, const double* x,
-    const double* means, double least_shrink, double most_shrink, const double* bases,
-    const double* narrows, const double* leasts, double* box, double* uppers, Py_ssize_t* chosen,
+cdef void least_precisions(
+    Py_ssize_t d, const Py_ssize_t[::1] starts, const double[:, ::1] precisions,
+    const double[::1] narrows, double[:, ::1] out,
 ) noexcept nogil:
-    # Components that count for any point of a block, by bounds over the box around it.
-    cdef Py_ssize_t a, i, j, w, n = 0
-    cdef double low, high, near, far, gap, peak
-    cdef const double* least
+    # The least that a squared distance from each component counts in any direction.
+    cdef Py_ssize_t i, r, w
+    cdef bint thin
+    for i in range(out.shape[0]):
+        thin = starts[i + 1] - starts[i] < d
+        for w in range(out.shape[1]):
+            out[i, w] = 0.0 if thin else INFINITY
+            for r in range(starts[i], starts[i + 1]):
+                out[i, w] = fmin(out[i, w], precisions[r, w])
+            if thin:
+                out[i, w] += narrows[w]
+
+
+cdef Py_ssize_t near_block(
+    const double[:, ::1] x, const double[:, ::1] means, double least_shrink, double most_shrink,
+    const double[:, ::1] bases, const double[::1] narrows, const double[:, ::1] leasts,
+    double[:, ::1] box, double[:, ::1] uppers, Py_ssize_t[::1] chosen,
+) noexcept nogil:
+    # The components that may count for any point of a whole block, by bounds over the box around
+    # it; being shrunk by several factors, a mean is a segment. Returns their number.
+    cdef Py_ssize_t d = x.shape[0], k = bases.shape[0], n_widths = bases.shape[1]
+    cdef Py_ssize_t a, i, j, w, m = leasts.shape[0], n = 0
+    cdef double low, high, near, far, gap
     for j in range(d):
-        box[j] = box[d + j] = x[j * BLOCK]
+        box[0, j] = box[1, j] = x[j, 0]
         for a in range(1, BLOCK):
-            box[j] = fmin(box[j], x[j * BLOCK + a])
-            box[d + j] = fmax(box[d + j], x[j * BLOCK + a])
-    cdef double peaks[8]
+            box[0, j] = fmin(box[0, j], x[j, a])
+            box[1, j] = fmax(box[1, j], x[j, a])
     for w in range(n_widths):
-        peaks[w] = -INFINITY
+        uppers[k, w] = -INFINITY  # the largest of the terms' lower bounds
     for i in range(k):
         near = far = 0.0
         for j in range(d):
-            low, high = least_shrink * means[i * d + j], most_shrink * means[i * d + j]
+            low, high = least_shrink * means[i, j], most_shrink * means[i, j]
             if low > high:
                 low, high = high, low
-            gap = fmax(fmax(box[j] - high, low - box[d + j]), 0.0)
+            gap = fmax(fmax(box[0, j] - high, low - box[1, j]), 0.0)
             near += gap * gap
-            gap = fmax(box[d + j] - low, high - box[j])
+            gap = fmax(box[1, j] - low, high - box[0, j])
             far += gap * gap
-        least = leasts + i * n_widths if i < m else narrows
         for w in range(n_widths):
-            uppers[i * n_widths + w] = bases[i * n_widths + w] - 0.5 * least[w] * near
-            peaks[w] = fmax(peaks[w], bases[i * n_widths + w] - 0.5 * narrows[w] * far)
+            uppers[i, w] = bases[i, w] - 0.5 * near * (leasts[i, w] if i < m else narrows[w])
+            uppers[k, w] = fmax(uppers[k, w], bases[i, w] - 0.5 * far * narrows[w])
     for i in range(k):
         for w in range(n_widths):
-            if not (uppers[i * n_widths + w] < peaks[w] - NEGLIGIBLE):
+            if not uppers[i, w] < uppers[k, w] - NEGLIGIBLE:
                 chosen[n] = i
                 n += 1
                 break
@@ -322,12 +338,12 @@ def log_densities(
         and vectors.shape[0] in (0, starts[m]) and log_dets.shape[0] == m
         and precisions.shape[1] == log_dets.shape[1] == shrinks.shape[0] == n_widths,
     )
-    cdef Py_ssize_t block, first, size, a, c, i, j, w, last, begin, rank, most = 0, group = 0
-    cdef Py_ssize_t n_chosen
+    cdef Py_ssize_t block, first, size, a, c, i, j, w, rank, n_chosen
+    cdef Py_ssize_t last, begin = 0, most = 0, group = 0
     cdef bint full = vectors.shape[0] > 0 or starts[m] == 0
     cdef int rows, stride = BLOCK, columns, order = <int>d
     cdef char no = b"N"
-    cdef double one = 1.0, zero = 0.0, narrow, stretch, length, least
+    cdef double one = 1.0, zero = 0.0, narrow, stretch
     cdef double least_shrink = INFINITY, most_shrink = 0.0
     cdef double constant = 0.5 * d * log(2.0 * M_PI)
     for i in range(m):
@@ -338,9 +354,9 @@ def log_densities(
     cdef double[:, ::1] bases = np.empty((k, n_widths)), peaks = np.empty((n_widths, BLOCK))
     cdef double[::1] narrows = np.empty(n_widths), lengths = np.empty(k)
     cdef double[::1] squares = np.empty(BLOCK), products = np.empty(BLOCK), sums = np.empty(BLOCK)
+    cdef double[:, ::1] leasts = np.empty((m, n_widths)), uppers = np.empty((k + 1, n_widths))
+    cdef double[:, ::1] box = np.empty((2, d))
     cdef Py_ssize_t[::1] chosen = np.arange(k)
-    cdef double[:, ::1] box = np.empty((2, d)), uppers = np.empty((k, n_widths))
-    cdef double[:, ::1] leasts = np.empty((m, n_widths))
     out = np.empty((n, n_widths))
     cdef double[:, ::1] result = out
     cdef double* square
@@ -349,20 +365,14 @@ def log_densities(
         for w in range(n_widths):
             narrow = (shrinks[w] * widths[w]) * (shrinks[w] * widths[w])
             narrows[w] = 1.0 / narrow
+            least_shrink = fmin(least_shrink, shrinks[w])
+            most_shrink = fmax(most_shrink, shrinks[w])
             for i in range(k):
                 bases[i, w] = log_weights[i] - constant
                 bases[i, w] -= 0.5 * (log_dets[i, w] if i < m else d * log(narrow))
         for i in range(k):
             lengths[i] = dot(d, &means[i, 0], &means[i, 0])
-        for i in range(m):
-            for w in range(n_widths):
-                least = 0.0 if starts[i + 1] - starts[i] < d else INFINITY
-                for j in range(starts[i], starts[i + 1]):
-                    least = fmin(least, precisions[j, w])
-                leasts[i, w] = least + (narrows[w] if starts[i + 1] - starts[i] < d else 0.0)
-        for w in range(n_widths):
-            least_shrink = fmin(least_shrink, shrinks[w])
-            most_shrink = fmax(most_shrink, shrinks[w])
+        least_precisions(d, starts, precisions, narrows, leasts)
         for block in range((n + BLOCK - 1) // BLOCK):
             first = block * BLOCK
             size = min(<Py_ssize_t>BLOCK, n - first)
@@ -374,15 +384,16 @@ def log_densities(
                 for a in range(rows):
                     peaks[w, a] = -INFINITY
             n_chosen = k
-            if size == BLOCK and k > 16:
-                n_chosen = near_ones(
-                    d, k, m, n_widths, &x[0, 0], &means[0, 0], least_shrink, most_shrink,
-                    &bases[0, 0], &narrows[0], &leasts[0, 0] if m else NULL, &box[0, 0],
-                    &uppers[0, 0], &chosen[0])
+            if size == BLOCK:
+                n_chosen = near_block(x, means, least_shrink, most_shrink, bases, narrows, leasts,
+                                      box, uppers, chosen)
+            elif block > 0:
+                for i in range(k):
+                    chosen[i] = i
             last = 0  # the first component whose points are not yet projected
             for c in range(n_chosen):
-                i = chosen[c] if n_chosen < k else c
-                if full and i >= last and i < m:
+                i = chosen[c]
+                if full and last <= i < m:
                     begin = last = i
                     # Those of several small ones at a time.
                     while last < m and starts[last + 1] - starts[i] <= group:
@@ -398,8 +409,7 @@ def log_densities(
                 for w in range(n_widths):
                     square = &terms[c, w, 0]
                     stretch = 1.0 - shrinks[w]
-                    length = stretch * stretch * lengths[i]
-                    if rank < d and narrows[w] * length < LONG:
+                    if rank < d and narrows[w] * stretch * stretch * lengths[i] < LONG:
                         shrunk_squares(rows, narrows[w], stretch, lengths[i], &squares[0],
                                        &products[0], square)
                     else:

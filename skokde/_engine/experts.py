@@ -144,8 +144,8 @@ class Experts(NamedTuple):
     estimates : tuple of tuples of KernelFamily or None
         For each shape, and each resolution that differs from the one before; None if it does not
         matter.
-    held : (n_shapes, n_resolutions, n_widths) array of bool
-        Which densities these are.
+    widths : (n_resolutions, n_widths) array of bool
+        Which of them each resolution has, see `widths_at`.
     gaussians : tuple of KernelFamily
         For each shape, of one component, the mean; there may be none.
     resolutions : (1 + n_levels,) array of intp
@@ -154,7 +154,7 @@ class Experts(NamedTuple):
     """
 
     estimates: tuple[tuple[KernelFamily | None, ...], ...]
-    held: np.ndarray
+    widths: np.ndarray
     gaussians: tuple[KernelFamily, ...]
     resolutions: np.ndarray
 
@@ -182,27 +182,27 @@ class Experts(NamedTuple):
         rule, structure, target = settings.bandwidth, settings.structure, settings.shrinkage_target
         n_clusters = np.append(partitions.shape[1], partitions.max(axis=1, initial=-1) + 1)
         resolutions = np.append(0, np.cumsum(n_clusters[1:] < n_clusters[:-1]))
-        all_alike = expert_counts is None
-        counts = np.ones(settings.n_experts) if all_alike else expert_counts
-        weights = at_resolutions(counts, resolutions, settings)
-        held = weights > 0.0 if all_alike else that_matter(weights)
+        widths = widths_at(resolutions, settings)
+        matter = np.ones((len(settings.shapes), resolutions[-1] + 1), dtype=bool)
+        if expert_counts is not None:
+            matter = that_matter(at_resolutions(expert_counts, resolutions, settings))
         estimates, gaussians = [], []
-        for shape, of_shape in zip(settings.shapes, held, strict=True):
+        for shape, wanted in zip(settings.shapes, matter, strict=True):
             model = mixture.sample_model
             if shape is not structure:
                 model = model._replace(covariances=shape.shaped(model.covariances))
             kernels = rule.kernels(mixture, structure, target, shape, kernel_frame)
             families: list[KernelFamily | None] = []
-            for resolution, widths in enumerate(of_shape):
+            for resolution, needed in enumerate(wanted):
                 level, family = int(np.argmax(resolutions == resolution)), None
-                if widths.any():
+                if needed:
                     merged = model.grouped(partitions[level - 1]) if level else model
-                    family = KernelFamily.of(merged, kernels, widths)
+                    family = KernelFamily.of(merged, kernels, widths[resolution])
                 families.append(family)
             estimates.append(tuple(families))
             if rule.gaussian_scales:
                 gaussians.append(KernelFamily.single_gaussians(kernels, rule.gaussian_scales))
-        return cls(tuple(estimates), held, tuple(gaussians), resolutions)
+        return cls(tuple(estimates), widths, tuple(gaussians), resolutions)
 
     def with_later(self, counts: np.ndarray, means: np.ndarray) -> Self:
         """Of a mixture with more Diracs, too, where all experts are there."""
@@ -212,11 +212,11 @@ class Experts(NamedTuple):
     def log_densities(self, X: np.ndarray) -> np.ndarray:
         """Log-densities (n, n_experts) of rows, in nats, where all experts are there."""
         parts = []
-        for families, held in zip(self.estimates, self.held, strict=True):
-            logs = np.empty((*held.shape, len(X)))
-            for family, of_family, widths in zip(families, logs, held, strict=True):
+        widest = self.widths[:, -1]
+        for families in self.estimates:
+            logs = np.empty((*self.widths.shape, len(X)))
+            for family, of_family, widths in zip(families, logs, self.widths, strict=True):
                 of_family[widths] = family.log_densities(X).T
-            widest = held[:, -1]
             logs[~widest, -1] = logs[widest.argmax(), -1]
             parts.append(logs[self.resolutions].reshape(-1, len(X)))
         parts += [family.log_densities(X).T for family in self.gaussians]
@@ -227,12 +227,19 @@ class Experts(NamedTuple):
 
         Single Gaussians never are: they are for what no estimate has seen.
         """
-        rule, held = settings.bandwidth, self.held
-        weights = at_resolutions(expert_counts, self.resolutions, settings)[held]
+        rule = settings.bandwidth
+        weights = at_resolutions(expert_counts, self.resolutions, settings)
         _, of_gaussians = by_kind(expert_counts, settings)
-        families = [family for of_shape in self.estimates for family in of_shape if family]
+        matter = that_matter(weights)
+        families = [
+            family
+            for of_shape, needed in zip(self.estimates, matter, strict=True)
+            for family, is_needed in zip(of_shape, needed, strict=True)
+            if is_needed
+        ]
+        scored = matter[:, :, None] & self.widths
         # Of each density the shape, and whether it belongs with narrow kernels or wide ones.
-        of_shape, _, width = np.nonzero(held)
+        of_shape, _, width = np.nonzero(scored)
         shape = np.append(of_shape, np.nonzero(of_gaussians + 1.0)[0])
         narrow = width < rule.n_narrow
         both = np.ones(of_gaussians.size, dtype=bool)
@@ -244,28 +251,37 @@ class Experts(NamedTuple):
                 for side in (sides if rule.n_narrow else sides[1:])
             ]
         )
-        weights = np.append(weights, of_gaussians)
+        weights = np.append(weights[scored], of_gaussians)
         weights /= weights.sum()
         group_weights = groups * weights
         group_weights /= group_weights.sum(axis=1, keepdims=True)
-        return KDE((*families, *self.gaussians), weights, group_weights, len(families))
+        return KDE(tuple(families), self.gaussians, weights, group_weights)
 
 
 def at_resolutions(
     expert_counts: np.ndarray, resolutions: np.ndarray, settings: Settings
 ) -> np.ndarray:
-    """Counts (n_shapes, n_resolutions, n_widths) of the estimates among the experts.
-
-    The widest kernels have one resolution only.
-    """
+    """Counts (n_shapes, n_resolutions, n_widths) of the estimates among the experts."""
     estimates, _ = by_kind(expert_counts, settings)
     firsts = np.flatnonzero(np.diff(resolutions, prepend=-1))
     counts = np.add.reduceat(estimates, firsts, axis=1)
-    if settings.bandwidth.n_narrow:
-        widest = counts[:, :, -1].sum(axis=1)
-        counts[:, :, -1] = 0.0
-        counts[:, resolutions[: WIDEST_KERNELS_AT + 1][-1], -1] = widest
+    widest = widths_at(resolutions, settings)[:, -1]
+    if not widest.all():
+        counts[:, :, -1] = widest * counts[:, :, -1].sum(axis=1, keepdims=True)
     return counts
+
+
+def widths_at(resolutions: np.ndarray, settings: Settings) -> np.ndarray:
+    """Which widths (n_resolutions, n_widths) there are at each resolution.
+
+    Where the resolution is found by prediction, the widest kernels have one resolution only.
+    """
+    rule = settings.bandwidth
+    widths = np.ones((resolutions[-1] + 1, rule.n_widths), dtype=bool)
+    if rule.n_narrow:
+        only = resolutions[: WIDEST_KERNELS_AT + 1][-1]
+        widths[:, -1] = np.arange(len(widths)) == only
+    return widths
 
 
 def by_kind(expert_counts: np.ndarray, settings: Settings) -> tuple[np.ndarray, np.ndarray]:
@@ -276,9 +292,9 @@ def by_kind(expert_counts: np.ndarray, settings: Settings) -> tuple[np.ndarray, 
 
 
 def that_matter(weights: np.ndarray) -> np.ndarray:
-    """Which estimates (n_shapes, n_resolutions, n_widths) are scored, by their weights."""
-    totals = weights.sum(axis=2, keepdims=True)
-    return (totals >= NEGLIGIBLE * totals.max(axis=1, keepdims=True)) & (weights > 0.0)
+    """Which estimates (n_shapes, n_resolutions) are scored, by the weights of their widths."""
+    totals = weights.sum(axis=2)
+    return totals >= NEGLIGIBLE * totals.max(axis=1, keepdims=True)
 
 
 def weights_by_kind(state: State, settings: Settings) -> dict[str, np.ndarray]:

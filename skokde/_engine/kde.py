@@ -15,6 +15,8 @@ from skokde._engine._row_density import log_densities_of_row
 from skokde._engine.mixture import SampleModel
 from skokde._engine.whitening import Frame
 
+# Rows that are scored together, of which only the components that are near any of them count.
+BOX = 64
 # In standard deviations of the whole: a component farther out than this is not shrunk.
 FAR = 10.0
 
@@ -220,25 +222,33 @@ class KDE:
 
     Attributes
     ----------
-    families : tuple of KernelFamily
+    estimates : tuple of KernelFamily
+        Kernel density estimates of all samples.
+    others : tuple of KernelFamily
+        Single Gaussians and estimates of the newest samples.
     weights : (n_experts,) array, sum one
         Of the densities of the families, one after the other.
     group_weights : (n_groups, n_experts) array, sums one
         The same within each group of experts.
-    n_estimates : int
-        How many families, the leading ones, are kernel density estimates of all samples.
     """
 
-    families: tuple[KernelFamily, ...]
+    estimates: tuple[KernelFamily, ...]
+    others: tuple[KernelFamily, ...]
     weights: np.ndarray
     group_weights: np.ndarray
-    n_estimates: int
 
     def with_later(self, counts: np.ndarray, means: np.ndarray) -> KDE:
         """With more Diracs in the estimates, which make no difference to single Gaussians."""
-        n = self.n_estimates
-        families = (*with_later(self.families[:n], counts, means), *self.families[n:])
-        return replace(self, families=families)
+        return replace(self, estimates=with_later(self.estimates, counts, means))
+
+    @property
+    def families(self) -> tuple[KernelFamily, ...]:
+        return self.estimates + self.others
+
+    @property
+    def n_estimates(self) -> int:
+        """The number of leading densities that are estimates of all samples."""
+        return sum(np.count_nonzero(family.chosen) for family in self.estimates)
 
     @property
     def n_groups(self) -> int:
@@ -246,7 +256,11 @@ class KDE:
 
     def log_densities(self, X: np.ndarray) -> np.ndarray:
         """Log-densities (n, n_experts) of rows in data units under each, in nats."""
-        return np.concatenate([family.log_densities(X) for family in self.families], axis=1)
+        order = in_boxes(self.families[0].kernels.frame.points(X))
+        rows = X[order]
+        out = np.empty((len(X), len(self.weights)))
+        out[order] = np.hstack([family.log_densities(rows) for family in self.families])
+        return out
 
     def log_density(self, X: np.ndarray) -> np.ndarray:
         """Log-densities of rows in data units, in nats."""
@@ -282,8 +296,7 @@ class KDE:
 
     def bandwidth(self) -> np.ndarray:
         """Average covariance of the kernels of the estimates, in data units."""
-        estimates = self.families[: self.n_estimates]
-        kernels = _in_one_shape([family.covariances_back() for family in estimates])
+        kernels = _in_one_shape([family.covariances_back() for family in self.estimates])
         return np.average(kernels, axis=0, weights=self.weights[: len(kernels)])
 
     def gaussians(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -292,6 +305,17 @@ class KDE:
         shares, means, covariances = zip(*parts, strict=True)
         weights = [weight * share for weight, share in zip(self.weights, shares, strict=True)]
         return np.concatenate(weights), np.concatenate(means), _in_one_shape(covariances)
+
+
+def in_boxes(points: np.ndarray) -> np.ndarray:
+    """An order of points in which each `BOX` of them are close: halves, across the widest side."""
+    n = len(points)
+    if n <= BOX:
+        return np.arange(n)
+    side = points[:, np.ptp(points, axis=0).argmax()]
+    half = max(1, n // (2 * BOX)) * BOX
+    order = np.argpartition(side, half)
+    return np.concatenate([part[in_boxes(points[part])] for part in np.split(order, [half])])
 
 
 def _in_one_shape(covariances: Sequence[np.ndarray]) -> np.ndarray:

@@ -136,10 +136,10 @@ def mixed_with(kde: KDE, recent: Recent, mixture: Mixture, settings: Settings) -
     shares = recent.credits / recent.credits.sum()
     together = np.tile(shares[1:], (len(kde.group_weights), 1))
     return KDE(
-        (*kde.families, *families),
+        kde.estimates,
+        (*kde.others, *families),
         np.append(shares[0] * kde.weights, shares[1:]),
         np.concatenate([shares[0] * kde.group_weights, together], axis=1),
-        kde.n_estimates,
     )
 
 
