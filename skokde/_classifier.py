@@ -21,7 +21,7 @@ from skokde._density import OnlineKDEDensity
 from skokde._engine._append import age_class_counts
 from skokde._engine.class_memory import ClassMemory
 from skokde._engine.experts import build_kde
-from skokde._engine.kde import KDE, log
+from skokde._engine.kde import KDE, in_boxes, log
 from skokde._engine.pooling import Discriminant, normalized, relative, short_discriminants
 from skokde._engine.shrinkage import pooled_within_covariance
 from skokde._engine.state import Settings, State
@@ -428,9 +428,11 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         """Log-densities (n, n_classes) of validated rows; -inf where they don't matter."""
         settings = self._scoring_settings()
         out = np.full((len(X), len(prior)), -np.inf)
+        order = in_boxes(X)
+        rows = X[order]
 
         def score(code: int) -> None:
-            out[:, code] = self.estimators_[code]._kde(settings).log_density(X)
+            out[order, code] = self.estimators_[code]._kde(settings).log_density(rows)
 
         self._in_threads(score, self._scored(prior))
         return out
@@ -439,13 +441,15 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         """The same (n_groups, n, n_classes) by each group of experts."""
         settings = self._scoring_settings()
         out = np.full((settings.n_groups, len(X), len(prior)), -np.inf)
+        order = in_boxes(X)
+        rows = X[order]
 
         def score(code: int) -> None:
             kde = self.estimators_[code]._kde(settings)
             if len(X) == 1:
                 out[:, 0, code] = kde.log_densities_of_groups_in_row(X[0])
             else:
-                out[:, :, code] = kde.log_densities_of_groups(X).T
+                out[:, order, code] = kde.log_densities_of_groups(rows).T
 
         self._in_threads(score, self._scored(prior))
         return out

@@ -19,7 +19,7 @@ from skokde._engine.experts import (
     reference_part,
     weights_by_kind,
 )
-from skokde._engine.kde import KDE
+from skokde._engine.kde import KDE, in_boxes
 from skokde._engine.learn import learn
 from skokde._engine.mixture import Mixture
 from skokde._engine.outliers import inlier_moments, inliers
@@ -291,7 +291,10 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         check_is_fitted(self)
         X = check_rows(self, X, reset=False)
         with one_blas_thread():
-            return self._kde(self._settings()).log_density(X)
+            order = in_boxes(X)
+            out = np.empty(len(X))
+            out[order] = self._kde(self._settings()).log_density(X[order])
+            return out
 
     def score(self, X: ArrayLike, y: Any = None) -> float:
         """Mean log-density of rows, in nats; higher is better.

@@ -8,6 +8,7 @@ from sklearn.base import clone
 from sklearn.neighbors import KernelDensity
 
 from skokde import OnlineKDEDensity
+from skokde._engine.kde import BOX, in_boxes
 
 both_structures = pytest.mark.parametrize("covariance_type", ["full", "diag"])
 
@@ -560,3 +561,21 @@ def test_extreme_units(covariance_type, unit):
     assert scaled.n_components_ == plain.n_components_
     expected = plain.score_samples(X) - 2.0 * np.log(unit)
     np.testing.assert_allclose(scaled.score_samples(X * unit), expected, rtol=1e-8)
+
+
+@pytest.mark.parametrize("n", [0, 1, 64, 65, 1000])
+def test_boxes_hold_rows_that_are_close(n):
+    rows = np.random.default_rng(0).normal(size=(n, 3)) * [1.0, 1e-9, 0.0]
+    order = in_boxes(rows)
+    assert sorted(order.tolist()) == list(range(n))
+    blocks = np.split(rows[order], range(BOX, n, BOX))
+    spans = [np.ptp(block, axis=0)[:2].prod() for block in blocks if len(block) == BOX]
+    if n == 1000:
+        assert len(spans) == n // BOX
+        assert np.mean(spans) < 0.15 * np.ptp(rows, axis=0)[:2].prod()
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e300])
+def test_boxes_of_extreme_rows(scale):
+    rows = scale * np.random.default_rng(0).normal(size=(200, 2))
+    assert sorted(in_boxes(rows).tolist()) == list(range(200))

@@ -513,6 +513,31 @@ def test_log_densities_of_many_components(covariance_type):
     np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("spacing", [1.0, 30.0, 1e4])
+@pytest.mark.parametrize("covariance_type", ["full", "diag"])
+@pytest.mark.parametrize("d", [1, 2, 9])
+def test_log_densities_of_blocks_far_from_most_components(d, covariance_type, spacing):
+    # Whole blocks, so that bounds tell what counts, with outliers far from all in one of them.
+    rng = np.random.default_rng(d)
+    parts = [twins.random_components(d, covariance_type, "mixed", seed=s) for s in range(6)]
+    parts.sort(key=lambda part: -len(part[2]))
+    weights = np.concatenate([part[0] for part in parts])
+    centers = spacing * rng.normal(size=(len(parts), d))
+    shifted = [part[1] + center for part, center in zip(parts, centers, strict=True)]
+    compounds = [means[: len(part[2])] for means, part in zip(shifted, parts, strict=True)]
+    diracs = [means[len(part[2]) :] for means, part in zip(shifted, parts, strict=True)]
+    means, covs = np.concatenate(compounds + diracs), np.concatenate([part[2] for part in parts])
+    places = rng.integers(len(means), size=64 * 5)
+    points = means[np.sort(places)] + rng.normal(size=(len(places), d))
+    points[3], points[70] = 1e8, -1e3
+    got = log_densities(points, np.log(weights), means, covs)
+    expected = twins.log_densities(points, np.log(weights), means, covs, *SCALES)
+    np.testing.assert_allclose(got, expected, rtol=1e-11, atol=1e-11)
+    shuffled = rng.permutation(len(points))
+    other = log_densities(points[shuffled], np.log(weights), means, covs)
+    np.testing.assert_allclose(other, got[shuffled], rtol=1e-14, atol=1e-13)
+
+
 def test_thin_covariances_take_little():
     _, means, covs = twins.random_components(11, "full", "thin")
     vectors, projections, precisions, starts, log_dets = _log_density.decompose(

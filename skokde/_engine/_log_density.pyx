@@ -250,15 +250,15 @@ cdef void least_precisions(
 ) noexcept nogil:
     # The least that a squared distance from each component counts in any direction.
     cdef Py_ssize_t i, r, w
+    cdef double least
     cdef bint thin
     for i in range(out.shape[0]):
         thin = starts[i + 1] - starts[i] < d
         for w in range(out.shape[1]):
-            out[i, w] = 0.0 if thin else INFINITY
+            least = 0.0 if thin else INFINITY
             for r in range(starts[i], starts[i + 1]):
-                out[i, w] = fmin(out[i, w], precisions[r, w])
-            if thin:
-                out[i, w] += narrows[w]
+                least = precisions[r, w] if precisions[r, w] < least else least
+            out[i, w] = least + narrows[w] if thin else least
 
 
 cdef Py_ssize_t near_block(
@@ -267,15 +267,17 @@ cdef Py_ssize_t near_block(
     double[:, ::1] box, double[:, ::1] uppers, Py_ssize_t[::1] chosen,
 ) noexcept nogil:
     # The components that may count for any point of a whole block, by bounds over the box around
-    # it; being shrunk by several factors, a mean is a segment. Returns their number.
+    # it; being shrunk by several factors, a mean is a segment. Returns their number. There are no
+    # fmin and fmax, which are calls that most of the time would go to.
     cdef Py_ssize_t d = x.shape[0], k = bases.shape[0], n_widths = bases.shape[1]
     cdef Py_ssize_t a, i, j, w, m = leasts.shape[0], n = 0
-    cdef double low, high, near, far, gap
+    cdef double low, high, below, above, near, far, gap
     for j in range(d):
         box[0, j] = box[1, j] = x[j, 0]
         for a in range(1, BLOCK):
-            box[0, j] = fmin(box[0, j], x[j, a])
-            box[1, j] = fmax(box[1, j], x[j, a])
+            low = x[j, a]
+            box[0, j] = low if low < box[0, j] else box[0, j]
+            box[1, j] = low if low > box[1, j] else box[1, j]
     for w in range(n_widths):
         uppers[k, w] = -INFINITY  # the largest of the terms' lower bounds
     for i in range(k):
@@ -284,13 +286,16 @@ cdef Py_ssize_t near_block(
             low, high = least_shrink * means[i, j], most_shrink * means[i, j]
             if low > high:
                 low, high = high, low
-            gap = fmax(fmax(box[0, j] - high, low - box[1, j]), 0.0)
-            near += gap * gap
-            gap = fmax(box[1, j] - low, high - box[0, j])
+            below, above = low - box[1, j], box[0, j] - high
+            gap = below if below > above else above
+            near += gap * gap if gap > 0.0 else 0.0
+            below, above = high - box[0, j], box[1, j] - low
+            gap = below if below > above else above
             far += gap * gap
         for w in range(n_widths):
             uppers[i, w] = bases[i, w] - 0.5 * near * (leasts[i, w] if i < m else narrows[w])
-            uppers[k, w] = fmax(uppers[k, w], bases[i, w] - 0.5 * far * narrows[w])
+            low = bases[i, w] - 0.5 * far * narrows[w]
+            uppers[k, w] = low if low > uppers[k, w] else uppers[k, w]
     for i in range(k):
         for w in range(n_widths):
             if not uppers[i, w] < uppers[k, w] - NEGLIGIBLE:

@@ -176,8 +176,11 @@ class KernelFamily(NamedTuple):
 
     def log_densities(self, X: np.ndarray) -> np.ndarray:
         """Log-densities (n, n_chosen) of rows in data units under each, in nats."""
-        frame = self.kernels.frame
-        return frame.log_det + log_densities(frame.points(X), *self.arrays)
+        return self.log_densities_of_points(self.kernels.frame.points(X))
+
+    def log_densities_of_points(self, points: np.ndarray) -> np.ndarray:
+        """The same of points of the kernels' frame."""
+        return self.kernels.frame.log_det + log_densities(points, *self.arrays)
 
     @property
     def arrays(self) -> tuple[np.ndarray, ...]:
@@ -256,11 +259,10 @@ class KDE:
 
     def log_densities(self, X: np.ndarray) -> np.ndarray:
         """Log-densities (n, n_experts) of rows in data units under each, in nats."""
-        order = in_boxes(self.families[0].kernels.frame.points(X))
-        rows = X[order]
-        out = np.empty((len(X), len(self.weights)))
-        out[order] = np.hstack([family.log_densities(rows) for family in self.families])
-        return out
+        frames = {id(family.kernels.frame): family.kernels.frame for family in self.families}
+        points = {key: frame.points(X) for key, frame in frames.items()}
+        logs = [f.log_densities_of_points(points[id(f.kernels.frame)]) for f in self.families]
+        return np.concatenate(logs, axis=1)
 
     def log_density(self, X: np.ndarray) -> np.ndarray:
         """Log-densities of rows in data units, in nats."""
@@ -307,15 +309,26 @@ class KDE:
         return np.concatenate(weights), np.concatenate(means), _in_one_shape(covariances)
 
 
-def in_boxes(points: np.ndarray) -> np.ndarray:
-    """An order of points in which each `BOX` of them are close: halves, across the widest side."""
-    n = len(points)
-    if n <= BOX:
-        return np.arange(n)
-    side = points[:, np.ptp(points, axis=0).argmax()]
-    half = max(1, n // (2 * BOX)) * BOX
-    order = np.argpartition(side, half)
-    return np.concatenate([part[in_boxes(points[part])] for part in np.split(order, [half])])
+def in_boxes(rows: np.ndarray) -> np.ndarray:
+    """An order of rows in which each `BOX` of them are close, for densities in less time.
+
+    They are parted across the feature that tells them apart most, in units of its deviation.
+    """
+    if len(rows) <= BOX:
+        return np.arange(len(rows))
+    with np.errstate(over="ignore", invalid="ignore"):  # then the order is none, and does no harm
+        scale = rows.std(axis=0)
+        return _parted(rows / np.where(scale > 0.0, scale, 1.0), np.arange(len(rows)))
+
+
+def _parted(points: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+    if len(chosen) <= BOX:
+        return chosen
+    some = points[chosen]
+    side = some[:, np.ptp(some, axis=0).argmax()]
+    half = max(1, len(chosen) // (2 * BOX)) * BOX
+    order = chosen[np.argpartition(side, half)]
+    return np.concatenate([_parted(points, part) for part in (order[:half], order[half:])])
 
 
 def _in_one_shape(covariances: Sequence[np.ndarray]) -> np.ndarray:
