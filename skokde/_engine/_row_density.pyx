@@ -6,7 +6,6 @@ time: of one point most of a block would be empty. The sums are the same, in the
 
 import numpy as np
 
-from libc.math cimport log, M_PI
 from scipy.linalg.cython_blas cimport dgemv
 from skokde._engine._exponential cimport exp_within  # no-cython-lint: for the C below
 from skokde._engine._frame cimport coordinates, coordinates_size, map_points
