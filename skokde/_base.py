@@ -52,8 +52,10 @@ class Snapshot:
     """
 
     def __init__(self, before: Snapshot | None = None) -> None:
-        self._held: dict[Any, tuple[Any, Any]] = {}
-        self._lasting: dict[Any, tuple[Any, Any]] = {} if before is None else before._lasting
+        self._held: dict[Any, tuple[tuple[Any, Any], ...]] = {}
+        self._lasting: dict[Any, tuple[tuple[Any, Any], ...]] = (
+            {} if before is None else before._lasting
+        )
 
     def get(self, name: Any, key: Any, make: Callable[[], Any]) -> Any:
         """The value of a name, made anew if the last one asked for had another key.
@@ -66,20 +68,29 @@ class Snapshot:
             of them.
         make : callable
         """
-        return _get(self._held, name, key, make)
+        return _get(self._held, name, key, make, 1)
 
-    def lasting(self, name: Any, key: Any, make: Callable[[], Any]) -> Any:
-        """The same for a value whose key is all that it depends on."""
-        return _get(self._lasting, name, key, make)
+    def lasting(self, name: Any, key: Any, make: Callable[[], Any], n_kept: int = 1) -> Any:
+        """The same for a value whose key is all that it depends on; the last ones are kept."""
+        return _get(self._lasting, name, key, make, n_kept)
 
 
-def _get(values: dict[Any, tuple[Any, Any]], name: Any, key: Any, make: Callable[[], Any]) -> Any:
+def _get(
+    values: dict[Any, tuple[tuple[Any, Any], ...]],
+    name: Any,
+    key: Any,
+    make: Callable[[], Any],
+    n_kept: int,
+) -> Any:
     key = _comparable(key)
-    held = values.get(name)
-    if held is None or held[0] != key:
-        held = key, make()
-        values[name] = held  # one assignment: threads may race, and make the same
-    return held[1]
+    held = values.get(name, ())
+    for known, value in held:
+        if known == key:
+            return value
+    value = make()
+    # One assignment: threads may race, and make the same.
+    values[name] = ((key, value), *held[: n_kept - 1])
+    return value
 
 
 def _comparable(key: Any) -> Any:

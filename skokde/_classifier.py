@@ -446,7 +446,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
 
         def score(code: int) -> None:
             kde = self.estimators_[code]._kde(settings)
-            if len(X) == 1:
+            if len(X) == 1 and settings.n_experts > 1:
                 out[:, 0, code] = kde.log_densities_of_groups_in_row(X[0])
             else:
                 out[:, order, code] = kde.log_densities_of_groups(rows).T

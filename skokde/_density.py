@@ -518,5 +518,6 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
             frame = self._kernel_frame(settings) if known else None
             return part, reference_kde(state, settings, frame)
 
-        # Where the covariances are the same object they have not changed; the value holds it.
-        return self._snapshot.lasting(("reference", target is None), key, make)[1]
+        # Where the covariances are the same object they have not changed; the value holds it. The
+        # one before is asked for again by rows that are predicted later than they came.
+        return self._snapshot.lasting(("reference", target is None), key, make, n_kept=2)[1]

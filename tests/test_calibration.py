@@ -55,6 +55,22 @@ def learned(X, y, size=None, *, classes=None, weights=None, **parameters):
     return classifier
 
 
+@pytest.mark.parametrize("forgetting_factor", [1.0, "predictive"])
+@both_structures
+def test_rows_that_are_predicted_before_they_are_learned(covariance_type, forgetting_factor):
+    parameters = {"covariance_type": covariance_type, "forgetting_factor": forgetting_factor}
+    X, y = stream(160, d=3)
+    followed = OnlineKDEClassifier(**parameters)
+    for i in range(len(X)):
+        followed.partial_fit(X[[i]], y[[i]], classes=[0, 1, 2])
+        # Alone, each row is scored by another way than in a block.
+        alone = [followed.predict_proba(X[[j]])[0] for j in (i, (i + 1) % len(X))]
+        together = followed.predict_proba(X[[i, (i + 1) % len(X)]])
+        np.testing.assert_allclose(alone, together, rtol=1e-11)
+    # What the predictions left behind is used for the calibration, and makes no difference to it.
+    assert pickle.dumps(followed) == pickle.dumps(learned(X, y, classes=[0, 1, 2], **parameters))
+
+
 # --------------------------------------------------------------------- checkpoints and windows
 
 

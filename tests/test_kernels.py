@@ -17,6 +17,7 @@ from skokde._engine import (
     _moments,
     _outliers,
     _roughness,
+    _row_density,
     _whitening,
 )
 
@@ -500,6 +501,42 @@ def test_log_densities(d, covariance_type, kind):
         np.testing.assert_allclose(alone, got[:1], rtol=1e-13, atol=1e-13)
 
 
+def log_densities_of_row(row, *arguments):
+    return _row_density.log_densities_of_row(row, [_row_density.RowFamily(*arguments)])
+
+
+@each_case
+def test_log_densities_of_row(d, covariance_type, kind):
+    frame = random_frame(d, covariance_type)
+    for seed in SEEDS:
+        families, expected = [], []
+        row = 4.0 * np.random.default_rng(seed).normal(size=d)
+        point = twins.points_in(row[None], *frame)
+        for some in (slice(4), slice(5), slice(1, 4)):  # as many as are taken at a time, or not
+            weights, means, covs = twins.random_components(d, covariance_type, kind, seed=seed)
+            scales = WIDTHS[some].copy(), SHRINKS[some].copy()
+            arguments = np.log(weights), means, *_log_density.decompose(means, covs, *scales)
+            families.append(_row_density.RowFamily(*frame, 0.7, *arguments, *scales))
+            expected.append(
+                0.7 + twins.log_densities(point, np.log(weights), means, covs, *scales)[0]
+            )
+        got = _row_density.log_densities_of_row(row, families)
+        np.testing.assert_allclose(got, np.concatenate(expected), rtol=1e-12, atol=1e-12)
+
+
+def test_log_densities_of_row_far_out_and_with_a_vanished_weight():
+    frame = np.zeros(1), np.ones(1), np.ones(1), 0.0
+    log_weights, means, covs = np.array([-np.inf, 0.0]), np.array([[0.0], [3.0]]), np.empty((0, 1))
+    decomposed = _log_density.decompose(means, covs, *SCALES)
+    arguments = log_weights, means, *decomposed, *SCALES
+    got = log_densities_of_row(np.zeros(1), *frame, *arguments)
+    expected = log_densities(np.zeros((1, 1)), log_weights, means, covs)[0]
+    np.testing.assert_array_equal(got, expected)
+    assert np.isneginf(log_densities_of_row(np.array([1e300]), *frame, *arguments)).all()
+    arguments = np.full(2, -np.inf), *arguments[1:]
+    assert np.isneginf(log_densities_of_row(np.zeros(1), *frame, *arguments)).all()
+
+
 @pytest.mark.parametrize("covariance_type", ["full", "diag"])
 def test_log_densities_of_many_components(covariance_type):
     # More eigenvectors than are projected on at a time, thin covariances among them.
@@ -877,6 +914,10 @@ def entries(covariance_type):
             (means[:5], np.log(weights), means, *decomposed, *scales),
             free=(0,),
         ),
+        Entry(
+            log_densities_of_row,
+            (means[0], *frame, 0.7, np.log(weights), means, *decomposed, *scales),
+        ),
         Entry(_moments.match_group_moments, (*mixture, members, starts), free=(2,)),
         Entry(_outliers.inliers, (*mixture, 0.1, 2.56, 20.0), free=(2,)),
         Entry(_roughness.roughness, (*mixture, 0.1, False), free=(2,)),
@@ -902,6 +943,7 @@ def test_no_compiled_function_is_missing_here():
         _moments,
         _outliers,
         _roughness,
+        _row_density,
         _whitening,
     )
     folder = Path(_append.__file__).parent
@@ -913,6 +955,7 @@ def test_no_compiled_function_is_missing_here():
         for module in modules
         for value in vars(module).values()
         if type(value).__name__ == "cython_function_or_method"
+        and not value.__name__.startswith("__")  # by which a class refuses to be pickled
     ]
     assert sorted(found) == sorted(ENTRIES)
 

@@ -6,8 +6,6 @@ time: of one point most of a block would be empty. The sums are the same, in the
 
 import numpy as np
 
-from libc.math cimport log, M_PI
-from libc.stdint cimport int64_t  # no-cython-lint: for the C below
 from scipy.linalg.cython_blas cimport dgemv
 from skokde._engine._exponential cimport exp_within  # no-cython-lint: for the C below
 from skokde._engine._frame cimport coordinates, coordinates_size, map_points
@@ -133,71 +131,102 @@ cdef extern from *:
     ) noexcept nogil
 
 
+cdef class RowFamily:
+    """What a row is scored by under the kernels of one family, checked once for many rows.
+
+    Parameters
+    ----------
+    center, spread : (d,) arrays
+    matrix : (d * d,) or (d,) array
+        Of the frame.
+    log_det : float
+        Of the frame, too.
+    log_weights, means, vectors, projections, precisions, starts, log_dets, widths, shrinks
+        What `_log_density.log_densities` takes after the points.
+    """
+
+    cdef const double[::1] center, spread, matrix, log_weights, projections, widths, shrinks
+    cdef const double[:, ::1] means, vectors, precisions, log_dets
+    cdef const Py_ssize_t[::1] starts
+    cdef double log_det
+    cdef Family family
+
+    def __init__(
+        self, center, spread, matrix, double log_det, log_weights, means, vectors, projections,
+        precisions, starts, log_dets, widths, shrinks,
+    ):
+        self.center, self.spread, self.matrix, self.log_det = center, spread, matrix, log_det
+        self.log_weights, self.means, self.vectors = log_weights, means, vectors
+        self.projections, self.precisions, self.starts = projections, precisions, starts
+        self.log_dets, self.widths, self.shrinks = log_dets, widths, shrinks
+        cdef Family* f = &self.family
+        f.d, f.k, f.m = self.means.shape[1], self.means.shape[0], self.starts.shape[0] - 1
+        f.n_widths, f.full = self.widths.shape[0], self.vectors.shape[0] > 0
+        check_shapes(
+            f.d, self.matrix.shape[0],
+            0 <= f.m <= f.k == self.log_weights.shape[0] and self.vectors.shape[1] == f.d
+            and self.center.shape[0] == self.spread.shape[0] == f.d
+            and self.projections.shape[0] == self.precisions.shape[0] == self.starts[f.m]
+            and self.vectors.shape[0] in (0, self.starts[f.m])
+            and self.log_dets.shape[0] == f.m and 0 < f.k and 0 < f.n_widths
+            and self.precisions.shape[1] == self.log_dets.shape[1] == f.n_widths
+            and self.shrinks.shape[0] == f.n_widths,
+        )
+        f.log_weights, f.means, f.starts = (
+            &self.log_weights[0], &self.means[0, 0], &self.starts[0]
+        )
+        if f.m:
+            f.log_dets = &self.log_dets[0, 0]
+        if self.starts[f.m]:
+            f.projections, f.precisions = &self.projections[0], &self.precisions[0, 0]
+
+
 def log_densities_of_row(const double[::1] row, list families):
     """Log-densities of one row in data units under each kernel of some families, in nats.
 
     Parameters
     ----------
     row : (d,) array
-    families : list of tuples
-        Of each family the center, spread and flattened matrix of its frame and the frame's log_det,
-        and what `_log_density.log_densities` takes after the points.
+    families : list of RowFamily
 
     Returns
     -------
     (n_experts,) array
         As that of `log_densities` for each family, one after the other.
     """
-    cdef Py_ssize_t d = row.shape[0], k, m, n_widths, size, w, done = 0, most = 0, longest = 0
-    cdef const double[::1] center, spread, matrix, log_weights, projections, widths, shrinks
-    cdef const double[:, ::1] means, vectors, precisions, log_dets
-    cdef const Py_ssize_t[::1] starts
-    cdef double log_det, one = 1.0, zero = 0.0
+    cdef Py_ssize_t d = row.shape[0], w, n = 0, most = 1, longest = 1
+    cdef double one = 1.0, zero = 0.0
     cdef int order = <int>d, columns, step = 1
     cdef char transposed = b"T"
+    cdef RowFamily family
     cdef Family f
-    for _, _, _, _, log_weights, _, _, projections, _, _, _, widths, _ in families:
-        done += widths.shape[0]
-        most = max(most, log_weights.shape[0])
-        longest = max(longest, projections.shape[0])
-    out = np.empty(done)
-    cdef double[::1] result = out, point = np.empty(d), projected = np.empty(longest + 1)
+    for family in families:
+        check_shapes(d, family.matrix.shape[0], family.family.d == d)
+        n += family.family.n_widths
+        most = max(most, family.family.k)
+        longest = max(longest, family.projections.shape[0])
+    out = np.empty(n)
+    cdef double[::1] result = out, point = np.empty(d), projected = np.empty(longest)
     cdef double[::1] scratch = np.empty(coordinates_size(d, d * d))
-    cdef double[:, ::1] terms = np.empty((LANES, most + 1))
-    done = 0
-    for (
-        center, spread, matrix, log_det, log_weights, means, vectors, projections, precisions,
-        starts, log_dets, widths, shrinks,
-    ) in families:
-        k, m, n_widths, size = means.shape[0], starts.shape[0] - 1, widths.shape[0], matrix.shape[0]
-        check_shapes(
-            d, size,
-            0 <= m <= k == log_weights.shape[0] and means.shape[1] == vectors.shape[1] == d
-            and center.shape[0] == spread.shape[0] == d
-            and projections.shape[0] == precisions.shape[0] == starts[m]
-            and vectors.shape[0] in (0, starts[m]) and log_dets.shape[0] == m
-            and precisions.shape[1] == log_dets.shape[1] == shrinks.shape[0] == n_widths,
-        )
-        f.d, f.k, f.m, f.n_widths = d, k, m, n_widths
-        f.full = vectors.shape[0] > 0
+    cdef double[:, ::1] terms = np.empty((LANES, most))
+    n = 0
+    for family in families:
+        f = family.family
         f.point, f.projected, f.terms = &point[0], &projected[0], &terms[0, 0]
-        f.log_weights, f.means, f.starts = &log_weights[0], &means[0, 0], &starts[0]
-        f.projections = f.precisions = f.log_dets = NULL
-        if m:
-            f.log_dets = &log_dets[0, 0]
-        if starts[m]:
-            f.projections, f.precisions = &projections[0], &precisions[0, 0]
         with nogil:
             map_points(
-                coordinates(d, size != d, &center[0], &spread[0], &matrix[0], &scratch[0]),
+                coordinates(
+                    d, family.matrix.shape[0] != d, &family.center[0], &family.spread[0],
+                    &family.matrix[0], &scratch[0],
+                ),
                 1, &row[0], &point[0],
             )
             if f.full:
-                columns = <int>starts[m]
-                dgemv(&transposed, &order, &columns, &one, <double*>&vectors[0, 0], &order,
+                columns = <int>f.starts[f.m]
+                dgemv(&transposed, &order, &columns, &one, <double*>&family.vectors[0, 0], &order,
                       &point[0], &step, &zero, &projected[0], &step)
-            mix_all(f, &shrinks[0], &widths[0], &result[done])
-        for w in range(done, done + n_widths):
-            result[w] += log_det
-        done += n_widths
+            mix_all(f, &family.shrinks[0], &family.widths[0], &result[n])
+        for w in range(n, n + f.n_widths):
+            result[w] += family.log_det
+        n += f.n_widths
     return out

@@ -11,7 +11,7 @@ import numpy as np
 
 from skokde._engine._hellinger import factorize_all
 from skokde._engine._log_density import decompose, log_densities
-from skokde._engine._row_density import log_densities_of_row
+from skokde._engine._row_density import RowFamily, log_densities_of_row
 from skokde._engine.mixture import SampleModel
 from skokde._engine.whitening import Frame
 
@@ -281,14 +281,14 @@ class KDE:
 
     def log_densities_of_groups_in_row(self, row: np.ndarray) -> np.ndarray:
         """The same (n_groups,) of a single row, but for rounding, in far less time."""
-        logs = log_densities_of_row(row, self._arrays)
+        logs = log_densities_of_row(row, self._row_families)
         return np.logaddexp.reduce(logs + self._log_group_weights, axis=1)
 
     @cached_property
-    def _arrays(self) -> list[tuple]:
+    def _row_families(self) -> list[RowFamily]:
         frames = [family.kernels.frame for family in self.families]
         return [
-            (*frame.arrays, frame.log_det, *family.arrays)
+            RowFamily(*frame.arrays, frame.log_det, *family.arrays)
             for frame, family in zip(frames, self.families, strict=True)
         ]
 
