@@ -11,6 +11,7 @@ maximisation. Short memories, see `recent`, are experts beside all of these.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -174,23 +175,23 @@ class Experts(NamedTuple):
             That of the mixture, where it is known.
         """
         rule, structure, target = settings.bandwidth, settings.structure, settings.shrinkage_target
-        n_clusters = np.append(partitions.shape[1], partitions.max(axis=1, initial=-1) + 1)
-        resolutions = np.append(0, np.cumsum(n_clusters[1:] < n_clusters[:-1]))
+        n_clusters = [partitions.shape[1], *(partitions.max(axis=1, initial=-1) + 1).tolist()]
+        resolutions = np.cumsum([0, *(coarse < fine for fine, coarse in pairwise(n_clusters))])
         matter = np.ones((len(settings.shapes), resolutions[-1] + 1), dtype=bool)
         if expert_counts is not None:
             matter = that_matter(at_resolutions(expert_counts, resolutions, settings))
+        levels = first_levels(resolutions)
         estimates, gaussians = [], []
-        for shape, wanted in zip(settings.shapes, matter, strict=True):
+        of_shapes = rule.kernels(mixture, structure, target, settings.shapes, kernel_frame)
+        for shape, kernels, wanted in zip(settings.shapes, of_shapes, matter, strict=True):
             model = mixture.sample_model
             if shape is not structure:
                 model = model._replace(covariances=shape.shaped(model.covariances))
-            kernels = rule.kernels(mixture, structure, target, shape, kernel_frame)
-            families: list[KernelFamily | None] = []
-            for resolution, needed in enumerate(wanted):
-                level = int(np.argmax(resolutions == resolution))
-                merged = model.grouped(partitions[level - 1]) if needed and level else model
-                families.append(KernelFamily.of(merged, kernels) if needed else None)
-            estimates.append(tuple(families))
+            models = [model] if wanted[0] else []
+            if wanted[1:].any():
+                models += model.grouped(partitions[levels[1:][wanted[1:]] - 1])
+            families = iter(KernelFamily.of_all(models, kernels))
+            estimates.append(tuple(next(families) if needed else None for needed in wanted))
             if rule.gaussian_scales:
                 gaussians.append(KernelFamily.single_gaussians(kernels, rule.gaussian_scales))
         return cls(tuple(estimates), tuple(gaussians), resolutions)
@@ -217,6 +218,31 @@ class Experts(NamedTuple):
             parts += [logs[resolution] for resolution in self.resolutions]
         parts += [family.log_densities(X) for family in self.gaussians]
         return np.concatenate(parts, axis=1)
+
+    def log_densities_with_later(
+        self, log_densities: np.ndarray, X: np.ndarray, counts: np.ndarray, means: np.ndarray
+    ) -> np.ndarray:
+        """What `log_densities` of rows become with more Diracs, the same at all resolutions.
+
+        Parameters
+        ----------
+        log_densities : (n, n_experts) array
+        X : (n, d) array
+        counts, means : (m,) and (m, d) arrays
+            Of the Diracs.
+        """
+        parts = []
+        for finest, *_ in self.estimates:
+            diracs = KernelFamily.of(finest.model.of_diracs(counts, means), finest.kernels)
+            parts += [diracs.log_densities(X)] * len(self.resolutions)
+        later = np.concatenate(parts, axis=1)
+        before, added = self.estimates[0][0].model.counts.sum(), counts.sum()
+        out = log_densities.copy()
+        out[:, : later.shape[1]] = np.logaddexp(
+            out[:, : later.shape[1]] + np.log(before / (before + added)),
+            later + np.log(added / (before + added)),
+        )
+        return out
 
     def mixed(self, expert_counts: np.ndarray, settings: Settings) -> KDE:
         """What is scored: estimates that weigh little beside the best of their shape are left out.
@@ -259,8 +285,12 @@ def at_resolutions(
 ) -> np.ndarray:
     """Counts (n_shapes, n_resolutions, n_widths) of the estimates among the experts."""
     estimates, _ = by_kind(expert_counts, settings)
-    firsts = np.flatnonzero(np.diff(resolutions, prepend=-1))
-    return np.add.reduceat(estimates, firsts, axis=1)
+    return np.add.reduceat(estimates, first_levels(resolutions), axis=1)
+
+
+def first_levels(resolutions: np.ndarray) -> np.ndarray:
+    """The lowest threshold of each resolution."""
+    return np.searchsorted(resolutions, np.arange(resolutions[-1] + 1))
 
 
 def by_kind(expert_counts: np.ndarray, settings: Settings) -> tuple[np.ndarray, np.ndarray]:
@@ -298,8 +328,10 @@ def weights_by_kind(state: State, settings: Settings) -> dict[str, np.ndarray]:
     }
 
 
-def prequential_splits(state: State, settings: Settings) -> Iterator[tuple[Experts, np.ndarray]]:
-    """Densities and masks over the Diracs: which are predicted by them.
+def prequential_splits(
+    state: State, settings: Settings
+) -> Iterator[tuple[Experts, np.ndarray, np.ndarray]]:
+    """Densities and two masks over the Diracs: which they predict, and which with help.
 
     Half of the new samples are predicted by what was there before them, the others with the help of
     the first half. Rows that come next to each other in time are alike: if all had help, kernels
@@ -316,12 +348,8 @@ def prequential_splits(state: State, settings: Settings) -> Iterator[tuple[Exper
         remembered = rest.counts.sum() > LEAST_SHARE * mixture.counts.sum()
         if not (remembered and (rest.n_components > 1 or rest.n_compounds)):
             continue
-        experts = Experts.of(rest, state.partitions, settings)
         helped = part & (number % 2 == 1) & bool(state.n_compressed)
-        unhelped = part & ~helped
-        yield experts, unhelped
-        if helped.any():
-            yield experts.with_later(*mixture.diracs(unhelped)), helped
+        yield Experts.of(rest, state.partitions, settings), part & ~helped, helped
 
 
 def predict_latest(state: State, settings: Settings) -> np.ndarray:
@@ -334,24 +362,36 @@ def predict_latest(state: State, settings: Settings) -> np.ndarray:
     -------
     (n_experts,) array
     """
+    all_counts, means = state.mixture.diracs()
+    known = all_counts > 0.0
     logs, counts = [], []
-    for experts, predicted in prequential_splits(state, settings):
-        all_counts, means = state.mixture.diracs()
-        # Some may be forgotten altogether.
-        places = np.flatnonzero(predicted & (all_counts > 0.0))
-        if not len(places):
+    for experts, *halves in prequential_splits(state, settings):
+        first, second = (np.flatnonzero(half & known) for half in halves)
+        chosen = [some_of(places) for places in (first, second)]
+        rows = np.concatenate(chosen)
+        if not len(rows):
             continue
-        some = places
-        if len(places) > MOST_PREDICTED:
-            some = places[np.linspace(0, len(places) - 1, MOST_PREDICTED).astype(np.intp)]
-        logs.append(experts.log_densities(means[some]))
-        share = all_counts[some] / all_counts[some].sum()
-        counts.append(share * all_counts[places].sum())
+        of_split = experts.log_densities(means[rows])
+        if len(first) and len(second):
+            of_split[len(chosen[0]) :] = experts.log_densities_with_later(
+                of_split[len(chosen[0]) :], means[chosen[1]], all_counts[first], means[first]
+            )
+        logs.append(of_split)
+        for places, some in zip((first, second), chosen, strict=True):
+            share = all_counts[some] / all_counts[some].sum()
+            counts.append(share * all_counts[places].sum())
     expert_counts = state.expert_counts
     if logs:
         expert_counts = em_update(expert_counts, np.concatenate(logs), np.concatenate(counts))
     most = min(MEMORY * state.mixture.counts.sum(), LONGEST_MEMORY)
     return remembered(expert_counts, prior_counts(settings), most)
+
+
+def some_of(places: np.ndarray) -> np.ndarray:
+    """At most `MOST_PREDICTED` of them, evenly spread."""
+    if len(places) <= MOST_PREDICTED:
+        return places
+    return places[np.linspace(0, len(places) - 1, MOST_PREDICTED).astype(np.intp)]
 
 
 def remembered(expert_counts: np.ndarray, prior: np.ndarray, most: float) -> np.ndarray:

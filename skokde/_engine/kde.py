@@ -9,7 +9,7 @@ import numpy as np
 
 from skokde._engine._hellinger import factorize_all
 from skokde._engine._log_density import decompose, log_densities
-from skokde._engine.mixture import SampleModel
+from skokde._engine.mixture import SampleModel, flatten
 from skokde._engine.whitening import Frame
 
 # In standard deviations of the whole: a component farther out than this is not shrunk.
@@ -125,11 +125,14 @@ class KernelFamily(NamedTuple):
     @classmethod
     def single_gaussians(cls, kernels: Kernels, scales: Sequence[float]) -> Self:
         """Gaussians as wide as the whole sample model, times each scale: kernels at its mean."""
-        frame = kernels.frame
-        covariances = np.empty((0, *frame.structure.shape(len(frame.center))))
-        model = SampleModel(np.ones(1), frame.center[None], covariances)
+        frame, d = kernels.frame, len(kernels.frame.center)
+        one, covariances = np.ones(1), np.empty((0, *frame.structure.shape(d)))
         widths = np.array(scales) * kernels.spread
-        return cls.of(model, kernels._replace(widths=widths, shrinks=np.ones(len(scales))))
+        kernels = kernels._replace(widths=widths, shrinks=np.ones(len(scales)))
+        model = SampleModel(one, frame.center[None], covariances)
+        components = Components(one, np.zeros((1, d)), flatten(covariances))
+        decomposed = decompose(*components[1:], widths, kernels.shrinks)
+        return cls(model, kernels, components, decomposed)
 
     @classmethod
     def of(cls, model: SampleModel, kernels: Kernels) -> Self:
@@ -140,6 +143,36 @@ class KernelFamily(NamedTuple):
         )
         decomposed = decompose(*components[1:], kernels.widths, kernels.shrinks)
         return cls(model, kernels, components, decomposed)
+
+    @classmethod
+    def of_all(cls, models: Sequence[SampleModel], kernels: Kernels) -> list[Self]:
+        """Of several models together: of a small one a call takes longer than what it does."""
+        if len(models) == 1:
+            return [cls.of(models[0], kernels)]
+        _, _, (_, centers, covariances), decomposed = cls.of(SampleModel.joined(models), kernels)
+        vectors, projections, precisions, starts, log_dets = decomposed
+        families, first, later = [], 0, len(covariances)
+        for model in models:
+            m = len(model.covariances)
+            last, end = first + m, later + model.n_components - m
+            means = np.concatenate([centers[first:last], centers[later:end]])
+            own = slice(starts[first], starts[last])
+            families.append(
+                cls(
+                    model,
+                    kernels,
+                    Components(model.counts / model.counts.sum(), means, covariances[first:last]),
+                    (
+                        vectors[own],
+                        projections[own],
+                        precisions[own],
+                        starts[first : last + 1] - own.start,
+                        log_dets[first:last],
+                    ),
+                )
+            )
+            first, later = last, end
+        return families
 
     def with_later(self, counts: np.ndarray, means: np.ndarray) -> Self:
         """Of a model with more Diracs, too; they don't change the kernels."""
