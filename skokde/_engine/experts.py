@@ -363,23 +363,19 @@ def predict_latest(state: State, settings: Settings) -> np.ndarray:
     (n_experts,) array
     """
     all_counts, means = state.mixture.diracs()
-    known = all_counts > 0.0
+    known = all_counts > 0.0  # some may be forgotten altogether
     logs, counts = [], []
     for experts, *halves in prequential_splits(state, settings):
-        first, second = (np.flatnonzero(half & known) for half in halves)
-        chosen = [some_of(places) for places in (first, second)]
-        rows = np.concatenate(chosen)
-        if not len(rows):
-            continue
-        of_split = experts.log_densities(means[rows])
+        places = first, second = [np.flatnonzero(half & known) for half in halves]
+        chosen = some, others = [some_of(half) for half in places]
+        logs.append(experts.log_densities(means[np.append(some, others)]))
         if len(first) and len(second):
-            of_split[len(chosen[0]) :] = experts.log_densities_with_later(
-                of_split[len(chosen[0]) :], means[chosen[1]], all_counts[first], means[first]
+            logs[-1][len(some) :] = experts.log_densities_with_later(
+                logs[-1][len(some) :], means[others], all_counts[first], means[first]
             )
-        logs.append(of_split)
-        for places, some in zip((first, second), chosen, strict=True):
-            share = all_counts[some] / all_counts[some].sum()
-            counts.append(share * all_counts[places].sum())
+        for all_of_half, predicted in zip(places, chosen, strict=True):
+            share = all_counts[predicted] / all_counts[predicted].sum()
+            counts.append(share * all_counts[all_of_half].sum())
     expert_counts = state.expert_counts
     if logs:
         expert_counts = em_update(expert_counts, np.concatenate(logs), np.concatenate(counts))

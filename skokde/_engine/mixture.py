@@ -30,15 +30,13 @@ class SampleModel(NamedTuple):
     @classmethod
     def joined(cls, models: Sequence[SampleModel]) -> SampleModel:
         """All components of some models, the compounds first."""
-        n_compounds = [len(model.covariances) for model in models]
-        counts, means = (
-            np.concatenate(
-                [model[part][:m] for model, m in zip(models, n_compounds, strict=True)]
-                + [model[part][m:] for model, m in zip(models, n_compounds, strict=True)]
-            )
-            for part in (0, 1)
+        compounds = [(model, slice(len(model.covariances))) for model in models]
+        parts = compounds + [(model, slice(part.stop, None)) for model, part in compounds]
+        return cls(
+            np.concatenate([model.counts[part] for model, part in parts]),
+            np.concatenate([model.means[part] for model, part in parts]),
+            np.concatenate([model.covariances for model in models]),
         )
-        return cls(counts, means, np.concatenate([model.covariances for model in models]))
 
     @property
     def n_components(self) -> int:
@@ -164,10 +162,10 @@ class Mixture(NamedTuple):
         m = self.n_compounds
         return (self.counts[:m][chosen], self.means[:m][chosen], *(a[chosen] for a in self[2:]))
 
-    def diracs(self, chosen: np.ndarray | slice = slice(None)) -> tuple[np.ndarray, ...]:
-        """Counts and means of the Diracs, or of those chosen by a (k - m,) array of bool."""
+    def diracs(self) -> tuple[np.ndarray, np.ndarray]:
+        """Counts and means of the Diracs."""
         m = self.n_compounds
-        return self.counts[m:][chosen], self.means[m:][chosen]
+        return self.counts[m:], self.means[m:]
 
     @property
     def n_components(self) -> int:
