@@ -411,7 +411,7 @@ def test_distance_to_the_uncompressed_kde_grows_with_the_threshold(d, covariance
             # right, which the worse they are the larger the clusters.
             bound = np.sqrt(
                 sum(
-                    local_error(members, *components, *factors, 0.0, np.inf) ** 2
+                    local_error(members, *components, *factors, np.empty(0)) ** 2
                     for members in twins.clusters_of(labels)
                 )
             )

@@ -222,7 +222,7 @@ def test_thin_covariances_may_lack_what_is_lost_in_the_bandwidth(function, noise
             np.testing.assert_allclose(got, twins.roughness(weights, *scaled), rtol=most)
     elif function == "local_error":
         factors = _hellinger.factorize_all(covs, d)
-        got = _hellinger.local_error(members, weights, means, covs, *factors, 0.0, np.inf)
+        got = _hellinger.local_error(members, weights, means, covs, *factors, np.empty(0))
         expected = twins.local_error(members, weights, means, covs)
         np.testing.assert_allclose(got, expected, rtol=most)
     elif function == "hellinger":
@@ -243,30 +243,30 @@ def test_local_error(d, covariance_type, kind):
         factors = roots_of(covs, d)
         for members in ([0, 1], [2, 5, 7], [7, 3, 0, 4], range(8)):
             members = intp(members)
-            got = _hellinger.local_error(members, weights, means, covs, *factors, 0.0, np.inf)
+            got = _hellinger.local_error(members, weights, means, covs, *factors, np.empty(0))
             expected = twins.local_error(members, weights, means, covs)
             # The twin subtracts roots of densities that are nearly equal.
             np.testing.assert_allclose(got, expected, rtol=1e-11, atol=1e-13)
 
 
 @each_case
-def test_local_error_may_stop_where_its_side_of_the_bounds_is_sure(d, covariance_type, kind):
+def test_local_error_may_stop_where_it_is_sure_between_which_edges_it_is(d, covariance_type, kind):
     weights, means, covs = twins.random_components(d, covariance_type, kind, 16)
     factors = roots_of(covs, d)
     stopped = 0
     for members in ([0, 1], [2, 5, 7], range(16)):
         arrays = intp(members), weights, means, covs, *factors
-        exact = _hellinger.local_error(*arrays, 0.0, np.inf)
-        for high in exact * np.array([0.01, 0.3, 0.7, 0.9, 0.999]):
-            got = _hellinger.local_error(*arrays, 0.0, high)
-            assert high < got <= exact * (1.0 + 1e-14)
-            stopped += got < 0.99 * exact
-        for high in (exact * 1.001, 1.0):
-            assert _hellinger.local_error(*arrays, 0.0, high) == exact
-        # No error is beyond the root of the mass.
-        most = np.sqrt(weights[intp(members)].sum())
-        assert exact <= _hellinger.local_error(*arrays, most * 1.001, np.inf) <= most * 1.001
-        assert _hellinger.local_error(*arrays, most * 0.999, np.inf) == exact
+        exact = _hellinger.local_error(*arrays, np.empty(0))
+        most = np.sqrt(weights[intp(members)].sum())  # no error is beyond the root of the mass
+        for low in (0.0, 0.01, 0.3, 0.7, 0.9, 0.999, 1.001):
+            for high in (0.1, 0.5, 0.99, 1.01, 1.1, 3.0, 1.001 * most / exact):
+                edges = exact * np.sort([low, high])
+                got = _hellinger.local_error(*arrays, edges)
+                assert got <= exact * (1.0 + 1e-14)
+                assert np.array_equal(got <= edges, exact <= edges)
+                stopped += got < 0.99 * exact
+        assert _hellinger.local_error(*arrays, np.array([0.0])) > 0.0
+        assert _hellinger.local_error(*arrays, np.array([1.001 * most])) == 0.0
     assert stopped > 0
 
 
@@ -700,7 +700,7 @@ def test_local_error_of_one_component(m):
     covs = np.ones((m, 1))
     factors = _hellinger.factorize_all(covs, 1)
     one, mean = np.ones(1), np.ones((1, 1))
-    assert _hellinger.local_error(intp([0]), one, mean, covs, *factors, 0.0, np.inf) == 0.0
+    assert _hellinger.local_error(intp([0]), one, mean, covs, *factors, np.empty(0)) == 0.0
 
 
 @pytest.mark.parametrize("d", [1, 2, 3])
@@ -708,7 +708,7 @@ def test_local_error_of_coinciding_components(d):
     means, covs = np.ones((3, d)), np.empty((0, d * d))
     factors = _hellinger.factorize_all(covs, d)
     members, weights = intp([0, 1, 2]), np.array([0.1, 0.6, 0.3])
-    error = _hellinger.local_error(members, weights, means, covs, *factors, 0.0, np.inf)
+    error = _hellinger.local_error(members, weights, means, covs, *factors, np.empty(0))
     assert 0.0 <= error < 1e-12
 
 
@@ -722,7 +722,7 @@ def test_local_error_of_components_that_do_not_meet(distance):
     means, covs = np.array([[0.0], [distance]]), np.empty((0, 1))
     factors = _hellinger.factorize_all(covs, 1)
     weights = np.array([0.5, 0.5])
-    error = _hellinger.local_error(intp([0, 1]), weights, means, covs, *factors, 0.0, np.inf)
+    error = _hellinger.local_error(intp([0, 1]), weights, means, covs, *factors, np.empty(0))
     assert 0.5 < error <= 1.0
     if distance < 100.0:  # where the twin's plain densities are still numbers
         expected = twins.local_error(intp([0, 1]), weights, means, covs)
@@ -736,7 +736,7 @@ def test_wide_component_reaches_distant_ones():
     factors = _hellinger.factorize_all(covs, 1)
     weights = np.array([0.4, 0.3, 0.3])
     for members in ([0, 1], [1, 2], [0, 1, 2]):
-        error = _hellinger.local_error(intp(members), weights, means, covs, *factors, 0.0, np.inf)
+        error = _hellinger.local_error(intp(members), weights, means, covs, *factors, np.empty(0))
         assert 0.0 < error < np.sqrt(weights[members].sum())
 
 
@@ -904,7 +904,7 @@ def entries(covariance_type):
         Entry(_compression.merge, (pairs, *mixture, halves, extended, every[2], *frame, axis)),
         Entry(_goldberger.principal_axes, (covs, d), free=(0,)),
         Entry(_goldberger.two_means, (members, *mixture, axis), free=(0, 3)),
-        Entry(_hellinger.local_error, (members, *mixture, *factors, 0.0, np.inf), free=(0,)),
+        Entry(_hellinger.local_error, (members, *mixture, *factors, np.empty(0)), free=(0, 7)),
         Entry(_hellinger.hellinger, (*every, *every)),
         Entry(_hellinger.detail_errors, (*mixture, halves, details, every[2], *frame, 0.0)),
         Entry(_hellinger.factorize_all, (covs, d), free=(0,)),

@@ -16,7 +16,7 @@ from skokde._engine.experts import (
     empty_state,
     next_level,
 )
-from skokde._engine.kde import components_in
+from skokde._engine.kde import KernelFamily, components_in
 from skokde._validation import check_settings
 
 both_structures = pytest.mark.parametrize("covariance_type", ["full", "diag"])
@@ -76,7 +76,7 @@ def test_partitions_are_the_clusters_of_what_was_compressed(covariance_type):
             expected = alone[max(number, level)]
             assert labels.max() == expected.max()
             # Means of what would be merged are those of the samples.
-            merged = new.sample_model.grouped(labels)
+            (merged,) = new.sample_model.grouped(labels[None])
             direct = twins.merged(mixture, expected, kernel)
             order, other = (np.lexsort(m.means.T) for m in (merged, direct))
             np.testing.assert_allclose(merged.means[order], direct.means[other], atol=1e-9)
@@ -127,7 +127,7 @@ def test_grouped_matches_moments(d, covariance_type):
     n = model.n_components - 3  # of the last ones nothing is said
     labels = np.random.default_rng(0).integers(n // 2, size=n)
     labels = np.unique(labels, return_inverse=True)[1]
-    merged = model.grouped(labels)
+    (merged,) = model.grouped(labels[None])
     covariances = np.zeros((model.n_components, d, d))
     covariances[: len(model.covariances)] = twins.full_covariances(model.covariances)
     assert merged.n_components == labels.max() + 1 + 3
@@ -289,3 +289,27 @@ def test_classes_have_experts_of_their_own(covariance_type):
     wide, narrow = (density.expert_weights_["width"] for density in model.estimators_)
     assert wide[-1] > narrow[-1]
     assert narrow[0] + narrow[1] > wide[0] + wide[1]
+
+
+@both_structures
+def test_resolutions_together_are_as_each_alone(covariance_type):
+    model = twins.learned_mixture(twins.clumps(2, 150), covariance_type).sample_model
+    n, rng = model.n_components - 3, np.random.default_rng(1)
+    partitions = np.array(
+        [np.unique(rng.integers(size, size=n), return_inverse=True)[1] for size in (n, n // 2, 1)]
+    )
+    together = model.grouped(partitions)
+    alone = [model.grouped(labels[None])[0] for labels in partitions]
+    assert len({merged.n_components for merged in alone}) == 3
+    settings = twins.settings_of(covariance_type, 2, bandwidth="predictive")
+    mixture = twins.learned_mixture(twins.clumps(2, 150), covariance_type)
+    (kernels,) = settings.bandwidth.kernels(mixture, settings.structure)
+    families = KernelFamily.of_all([model, *together], kernels)
+    points = twins.clumps(2, 20, seed=1)
+    for family, merged in zip(families, [model, *alone], strict=True):
+        for got, expected in zip(family.model, merged, strict=True):
+            np.testing.assert_array_equal(got, expected)
+        expected = KernelFamily.of(merged, kernels)
+        for got, array in zip(family.components, expected.components, strict=True):
+            np.testing.assert_array_equal(got, array)
+        np.testing.assert_array_equal(family.log_densities(points), expected.log_densities(points))

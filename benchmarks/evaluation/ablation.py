@@ -139,7 +139,7 @@ def _merged_again(
             if both.tobytes() in tried:
                 continue
             tried.add(both.tobytes())
-            error = local_error(both, *components, *factors, threshold, threshold)
+            error = local_error(both, *components, *factors, np.array([threshold]))
             if error <= threshold:
                 break
         else:

@@ -3,7 +3,7 @@
 import numpy as np
 
 from libc.float cimport DBL_MIN
-from libc.math cimport fmax, INFINITY
+from libc.math cimport fmax
 from libc.string cimport memcpy
 from skokde._engine._frame cimport (
     coordinates, Coordinates, coordinates_size, map_covariances, map_points, prepare_covariances,
@@ -62,8 +62,7 @@ def cluster(
         and level >= 0 and axis.shape[0] == d and (max_clusters == -1 or max_clusters > 0),
     )
     # Without an end to the number all that matters of an error is between which thresholds it is.
-    cdef double low = thresholds[0] if max_clusters < 0 else 0.0
-    cdef double high = thresholds[level] if max_clusters < 0 else INFINITY
+    cdef Py_ssize_t n_edges = level + 1 if max_clusters < 0 else 0
     cdef const double* cov = &covs[0, 0] if m else NULL
     cdef const double* inv_root = &inv_roots[0, 0] if m else NULL
     cdef const double* root = &roots[0, 0] if m else NULL
@@ -109,8 +108,8 @@ def cluster(
                         DBL_MIN,
                         error_of_merging(
                             count[n], &members[begin[n]], d, size, m, &weights[0], &means[0, 0],
-                            cov, inv_root, root, log_det, &ranks[0], &factors[0], low, high,
-                            &scratch[0], &iwork[0],
+                            cov, inv_root, root, log_det, &ranks[0], &factors[0], n_edges,
+                            &thresholds[0], &scratch[0], &iwork[0],
                         ),
                     )
             worst = 0

@@ -11,5 +11,5 @@ cdef double error_of_merging(
     Py_ssize_t n, const Py_ssize_t* members, Py_ssize_t d, Py_ssize_t size, Py_ssize_t m,
     const double* weights, const double* means, const double* covs, const double* inv_roots,
     const double* roots, const double* log_dets, const Py_ssize_t* ranks, const double* factors,
-    double low, double high, double* scratch, int* iwork,
+    Py_ssize_t n_edges, const double* edges, double* scratch, int* iwork,
 ) noexcept nogil

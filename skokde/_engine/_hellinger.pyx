@@ -173,18 +173,29 @@ cdef void thin_inverse_roots(
             )
 
 
+cdef bint settled(
+    double least, double most, Py_ssize_t n_edges, const double* edges
+) noexcept nogil:
+    # Whether it is clear of an error between which edges it is, where there are any.
+    cdef Py_ssize_t e
+    for e in range(n_edges):
+        if not (least > edges[e] or most <= edges[e]):
+            return False
+    return n_edges > 0
+
+
 cdef double error_of_merging(
     Py_ssize_t n, const Py_ssize_t* members, Py_ssize_t d, Py_ssize_t size, Py_ssize_t m,
     const double* weights, const double* means, const double* covs, const double* inv_roots,
     const double* roots, const double* log_dets, const Py_ssize_t* ranks, const double* factors,
-    double low, double high, double* scratch, int* iwork,
+    Py_ssize_t n_edges, const double* edges, double* scratch, int* iwork,
 ) noexcept nogil:
     # See `local_error`, and for the ranks and the factors `thin_inverse_roots`.
     cdef Py_ssize_t a, b, i, j, s
     cdef bint full = size != d
     cdef Sigma sigma = sigma_points(d)
     cdef Py_ssize_t n_points = sigma.n_points
-    cdef double mass = 0.0, log_det, total
+    cdef double mass = 0.0, log_det, total = 0.0, left
     cdef Py_ssize_t stride = thin_limit(d) * d
     # At sigma points: a component's log-densities, those of the points' own component, and over
     # its density those of the mixture and of the single Gaussian.
@@ -203,8 +214,10 @@ cdef double error_of_merging(
         return 0.0
     for a in range(n):
         mass += weights[members[a]]
-    if mass <= low * low:
-        return sqrt(mass)
+    # What is left of the total is at most the weight of the sigma points, but for rounding.
+    left = 2.0 + 1e-9
+    if settled(0.0, sqrt(0.5 * mass * left), n_edges, edges):
+        return 0.0
     match_moments(d, full, n, members, weights, means, covs, m, &mass, mean, cov, delta)
     log_det = factorize(d, full, cov, inv_root, root, work, iwork)
     # The sigma points of the single Gaussian.
@@ -222,9 +235,12 @@ cdef double error_of_merging(
         add_ratios(n_points, share[a], logs, own, mixed)
     divergences(n_points, mixed, single)
     total = expectation(sigma, d, mixed)
+    left -= 1.0
     # Those of the components.
     for a in range(n):
-        if 0.5 * mass * total > high * high:
+        if settled(
+            sqrt(0.5 * mass * total), sqrt(0.5 * mass * (total + left)), n_edges, edges
+        ):
             break
         i = members[a]
         own_log_densities(sigma, d, log_dets[i] if i < m else 0.0, own)
@@ -248,6 +264,7 @@ cdef double error_of_merging(
             add_ratios(n_points, share[b], logs, own, mixed)
         divergences(n_points, mixed, single)
         total += share[a] * expectation(sigma, d, mixed)
+        left -= share[a]
     return sqrt(0.5 * mass * total)
 
 
@@ -259,8 +276,7 @@ def local_error(
     const double[:, ::1] inv_roots,
     const double[:, ::1] roots,
     const double[::1] log_dets,
-    double low,
-    double high,
+    const double[::1] edges,
 ):
     """Hellinger distance of a sub-mixture and its single Gaussian, times the root of its mass.
 
@@ -271,10 +287,10 @@ def local_error(
     means : (k, d) array
     covs, inv_roots, roots : (m, d * d) or (m, d) arrays
     log_dets : (m,) array
-    low, high : float
-        Where the error is at most `low`, or beyond `high`, the result need only be so as well:
-        some sub-mixtures are so light that nothing can matter, and most are so far from a
-        Gaussian that a few sigma points show it.
+    edges : (n_edges,) array
+        The result need only be between the same ones as the error; if there are none it is exact.
+        Some sub-mixtures are so light that nothing can matter, and most are so far from a Gaussian
+        that a few sigma points show it.
 
     Returns
     -------
@@ -301,7 +317,7 @@ def local_error(
             n, &members[0], d, size, m, &weights[0], &means[0, 0],
             &covs[0, 0] if m else NULL, &inv_roots[0, 0] if m else NULL,
             &roots[0, 0] if m else NULL, &log_dets[0] if m else NULL, &ranks[0], &factors[0],
-            low, high, &scratch[0], &iwork[0],
+            edges.shape[0], &edges[0] if edges.shape[0] else NULL, &scratch[0], &iwork[0],
         )
     return error
 

@@ -83,10 +83,12 @@ class Rule(ABC):
         mixture: Mixture,
         structure: Structure,
         target: np.ndarray | None = None,
-        shape: Structure | None = None,
+        shapes: tuple[Structure, ...] | None = None,
         kernel_frame: KernelFrame | None = None,
-    ) -> Kernels:
-        """The kernels under which a mixture is scored: the one that it is compressed under.
+    ) -> list[Kernels]:
+        """The kernels of each shape under which a mixture is scored.
+
+        That is the one that it is compressed under.
 
         Parameters
         ----------
@@ -94,12 +96,13 @@ class Rule(ABC):
         structure : Structure
         target : (d, d) or (d,) array, default=None
             For the covariance that shapes the kernels, see `shrink_covariance`.
-        shape : Structure, default=None
-            What of that covariance counts, see `whiten`.
+        shapes : tuple of Structure, default=None
+            What of that covariance counts, by default all that the structure has.
         kernel_frame : KernelFrame, default=None
             That of the mixture, where it is known.
         """
-        return Kernels.single((kernel_frame or self.kernel_frame(mixture, structure)).frame)
+        frame = (kernel_frame or self.kernel_frame(mixture, structure)).frame
+        return [Kernels.single(frame)] * len(shapes or (structure,))
 
     def reported_scale(self, kernel_frame: KernelFrame) -> float | None:
         """The one scale of what is scored, or None if there is no such."""
@@ -130,14 +133,16 @@ class ScaleRule(Rule):
         mixture: Mixture,
         structure: Structure,
         target: np.ndarray | None = None,
-        shape: Structure | None = None,
+        shapes: tuple[Structure, ...] | None = None,
         kernel_frame: KernelFrame | None = None,
-    ) -> Kernels:
+    ) -> list[Kernels]:
         kernel_frame = kernel_frame or self.kernel_frame(mixture, structure)
-        if target is None and shape in (None, structure):
-            return super().kernels(mixture, structure, kernel_frame=kernel_frame)
-        frame = whiten(mixture, structure, target, shape).frame
-        return Kernels.single(frame.divided(kernel_frame.scale))
+        shapes = shapes or (structure,)
+        if target is None and shapes == (structure,):
+            return [Kernels.single(kernel_frame.frame)]
+        whitening = whiten(mixture, structure, target)
+        frames = [whitening.of_shape(shape).frame for shape in shapes]
+        return [Kernels.single(frame.divided(kernel_frame.scale)) for frame in frames]
 
 
 class NormalReference(ScaleRule):
@@ -238,20 +243,20 @@ class Predictive(NormalReference):
         mixture: Mixture,
         structure: Structure,
         target: np.ndarray | None = None,
-        shape: Structure | None = None,
+        shapes: tuple[Structure, ...] | None = None,
         kernel_frame: KernelFrame | None = None,
-    ) -> Kernels:
-        whitening = whiten(mixture, structure, target, shape)
+    ) -> list[Kernels]:
+        whitening = whiten(mixture, structure, target)
         widths = np.array(self.kernel_scales) * normal_reference(
             mixture.n_features, whitening.count
         )
         narrowest = widths.min()
-        return Kernels(
-            whitening.frame.divided(narrowest),
-            widths / narrowest,
-            shrinkage(widths),
-            1.0 / narrowest,
-        )
+        relative, shrinks = widths / narrowest, shrinkage(widths)
+        frames = [whitening.of_shape(shape).frame for shape in shapes or (structure,)]
+        return [
+            Kernels(frame.divided(narrowest), relative, shrinks, 1.0 / narrowest)
+            for frame in frames
+        ]
 
     def reported_scale(self, kernel_frame: KernelFrame) -> None:
         return None

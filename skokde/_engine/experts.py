@@ -11,6 +11,7 @@ maximisation. Short memories, see `recent`, are experts beside all of these.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -180,26 +181,24 @@ class Experts(NamedTuple):
             That of the mixture, where it is known.
         """
         rule, structure, target = settings.bandwidth, settings.structure, settings.shrinkage_target
-        n_clusters = np.append(partitions.shape[1], partitions.max(axis=1, initial=-1) + 1)
-        resolutions = np.append(0, np.cumsum(n_clusters[1:] < n_clusters[:-1]))
+        n_clusters = [partitions.shape[1], *(partitions.max(axis=1, initial=-1) + 1).tolist()]
+        resolutions = np.cumsum([0, *(coarse < fine for fine, coarse in pairwise(n_clusters))])
         widths = widths_at(resolutions, settings)
         matter = np.ones((len(settings.shapes), resolutions[-1] + 1), dtype=bool)
         if expert_counts is not None:
             matter = that_matter(at_resolutions(expert_counts, resolutions, settings))
+        levels = first_levels(resolutions)
         estimates, gaussians = [], []
-        for shape, wanted in zip(settings.shapes, matter, strict=True):
+        of_shapes = rule.kernels(mixture, structure, target, settings.shapes, kernel_frame)
+        for shape, kernels, wanted in zip(settings.shapes, of_shapes, matter, strict=True):
             model = mixture.sample_model
             if shape is not structure:
                 model = model._replace(covariances=shape.shaped(model.covariances))
-            kernels = rule.kernels(mixture, structure, target, shape, kernel_frame)
-            families: list[KernelFamily | None] = []
-            for resolution, needed in enumerate(wanted):
-                level, family = int(np.argmax(resolutions == resolution)), None
-                if needed:
-                    merged = model.grouped(partitions[level - 1]) if level else model
-                    family = KernelFamily.of(merged, kernels, widths[resolution])
-                families.append(family)
-            estimates.append(tuple(families))
+            models = [model] if wanted[0] else []
+            if wanted[1:].any():
+                models += model.grouped(partitions[levels[1:][wanted[1:]] - 1])
+            families = iter(KernelFamily.of_all(models, kernels, widths[wanted]))
+            estimates.append(tuple(next(families) if needed else None for needed in wanted))
             if rule.gaussian_scales:
                 gaussians.append(KernelFamily.single_gaussians(kernels, rule.gaussian_scales))
         return cls(tuple(estimates), widths, tuple(gaussians), resolutions)
@@ -221,6 +220,31 @@ class Experts(NamedTuple):
             parts.append(logs[self.resolutions].reshape(-1, len(X)))
         parts += [family.log_densities(X).T for family in self.gaussians]
         return np.concatenate(parts).T
+
+    def log_densities_with_later(
+        self, log_densities: np.ndarray, X: np.ndarray, counts: np.ndarray, means: np.ndarray
+    ) -> np.ndarray:
+        """What `log_densities` of rows become with more Diracs, the same at all resolutions.
+
+        Parameters
+        ----------
+        log_densities : (n, n_experts) array
+        X : (n, d) array
+        counts, means : (m,) and (m, d) arrays
+            Of the Diracs.
+        """
+        parts = []
+        for finest, *_ in self.estimates:
+            diracs = KernelFamily.of(finest.model.of_diracs(counts, means), finest.kernels)
+            parts += [diracs.log_densities(X)] * len(self.resolutions)
+        later = np.concatenate(parts, axis=1)
+        before, added = self.estimates[0][0].model.counts.sum(), counts.sum()
+        out = log_densities.copy()
+        out[:, : later.shape[1]] = np.logaddexp(
+            out[:, : later.shape[1]] + np.log(before / (before + added)),
+            later + np.log(added / (before + added)),
+        )
+        return out
 
     def mixed(self, expert_counts: np.ndarray, settings: Settings) -> KDE:
         """What is scored: estimates that weigh little beside the best of their shape are left out.
@@ -263,12 +287,16 @@ def at_resolutions(
 ) -> np.ndarray:
     """Counts (n_shapes, n_resolutions, n_widths) of the estimates among the experts."""
     estimates, _ = by_kind(expert_counts, settings)
-    firsts = np.flatnonzero(np.diff(resolutions, prepend=-1))
-    counts = np.add.reduceat(estimates, firsts, axis=1)
+    counts = np.add.reduceat(estimates, first_levels(resolutions), axis=1)
     widest = widths_at(resolutions, settings)[:, -1]
     if not widest.all():
         counts[:, :, -1] = widest * counts[:, :, -1].sum(axis=1, keepdims=True)
     return counts
+
+
+def first_levels(resolutions: np.ndarray) -> np.ndarray:
+    """The lowest threshold of each resolution."""
+    return np.searchsorted(resolutions, np.arange(resolutions[-1] + 1))
 
 
 def widths_at(resolutions: np.ndarray, settings: Settings) -> np.ndarray:
@@ -319,8 +347,10 @@ def weights_by_kind(state: State, settings: Settings) -> dict[str, np.ndarray]:
     }
 
 
-def prequential_splits(state: State, settings: Settings) -> Iterator[tuple[Experts, np.ndarray]]:
-    """Densities and masks over the Diracs: which are predicted by them.
+def prequential_splits(
+    state: State, settings: Settings
+) -> Iterator[tuple[Experts, np.ndarray, np.ndarray]]:
+    """Densities and two masks over the Diracs: which they predict, and which with help.
 
     Half of the new samples are predicted by what was there before them, the others with the help of
     the first half. Rows that come next to each other in time are alike: if all had help, kernels
@@ -337,12 +367,8 @@ def prequential_splits(state: State, settings: Settings) -> Iterator[tuple[Exper
         remembered = rest.counts.sum() > LEAST_SHARE * mixture.counts.sum()
         if not (remembered and (rest.n_components > 1 or rest.n_compounds)):
             continue
-        experts = Experts.of(rest, state.partitions, settings)
         helped = part & (number % 2 == 1) & bool(state.n_compressed)
-        unhelped = part & ~helped
-        yield experts, unhelped
-        if helped.any():
-            yield experts.with_later(*mixture.diracs(unhelped)), helped
+        yield Experts.of(rest, state.partitions, settings), part & ~helped, helped
 
 
 def predict_latest(state: State, settings: Settings) -> np.ndarray:
@@ -355,24 +381,32 @@ def predict_latest(state: State, settings: Settings) -> np.ndarray:
     -------
     (n_experts,) array
     """
+    all_counts, means = state.mixture.diracs()
+    known = all_counts > 0.0  # some may be forgotten altogether
     logs, counts = [], []
-    for experts, predicted in prequential_splits(state, settings):
-        all_counts, means = state.mixture.diracs()
-        # Some may be forgotten altogether.
-        places = np.flatnonzero(predicted & (all_counts > 0.0))
-        if not len(places):
-            continue
-        some = places
-        if len(places) > MOST_PREDICTED:
-            some = places[np.linspace(0, len(places) - 1, MOST_PREDICTED).astype(np.intp)]
-        logs.append(experts.log_densities(means[some]))
-        share = all_counts[some] / all_counts[some].sum()
-        counts.append(share * all_counts[places].sum())
+    for experts, *halves in prequential_splits(state, settings):
+        places = first, second = [np.flatnonzero(half & known) for half in halves]
+        chosen = some, others = [some_of(half) for half in places]
+        logs.append(experts.log_densities(means[np.append(some, others)]))
+        if len(first) and len(second):
+            logs[-1][len(some) :] = experts.log_densities_with_later(
+                logs[-1][len(some) :], means[others], all_counts[first], means[first]
+            )
+        for all_of_half, predicted in zip(places, chosen, strict=True):
+            share = all_counts[predicted] / all_counts[predicted].sum()
+            counts.append(share * all_counts[all_of_half].sum())
     expert_counts = state.expert_counts
     if logs:
         expert_counts = em_update(expert_counts, np.concatenate(logs), np.concatenate(counts))
     most = min(MEMORY * state.mixture.counts.sum(), LONGEST_MEMORY)
     return remembered(expert_counts, prior_counts(settings), most)
+
+
+def some_of(places: np.ndarray) -> np.ndarray:
+    """At most `MOST_PREDICTED` of them, evenly spread."""
+    if len(places) <= MOST_PREDICTED:
+        return places
+    return places[np.linspace(0, len(places) - 1, MOST_PREDICTED).astype(np.intp)]
 
 
 def remembered(expert_counts: np.ndarray, prior: np.ndarray, most: float) -> np.ndarray:

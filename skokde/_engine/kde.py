@@ -12,7 +12,7 @@ import numpy as np
 from skokde._engine._hellinger import factorize_all
 from skokde._engine._log_density import decompose, log_densities
 from skokde._engine._row_density import RowFamily, log_densities_of_row
-from skokde._engine.mixture import SampleModel
+from skokde._engine.mixture import SampleModel, flatten
 from skokde._engine.whitening import Frame
 
 # Rows that are scored together, of which only the components that are near any of them count.
@@ -144,11 +144,14 @@ class KernelFamily(NamedTuple):
     @classmethod
     def single_gaussians(cls, kernels: Kernels, scales: Sequence[float]) -> Self:
         """Gaussians as wide as the whole sample model, times each scale: kernels at its mean."""
-        frame = kernels.frame
-        covariances = np.empty((0, *frame.structure.shape(len(frame.center))))
-        model = SampleModel(np.ones(1), frame.center[None], covariances)
+        frame, d = kernels.frame, len(kernels.frame.center)
+        one, covariances = np.ones(1), np.empty((0, *frame.structure.shape(d)))
         widths = np.array(scales) * kernels.spread
-        return cls.of(model, kernels._replace(widths=widths, shrinks=np.ones(len(scales))))
+        kernels = kernels._replace(widths=widths, shrinks=np.ones(len(scales)))
+        model = SampleModel(one, frame.center[None], covariances)
+        components = Components(one, np.zeros((1, d)), flatten(covariances))
+        decomposed = decompose(*components[1:], widths, kernels.shrinks)
+        return cls(model, kernels, np.ones(len(scales), dtype=bool), components, decomposed)
 
     @classmethod
     def of(cls, model: SampleModel, kernels: Kernels, chosen: np.ndarray | None = None) -> Self:
@@ -163,6 +166,36 @@ class KernelFamily(NamedTuple):
         widths, shrinks = kernels.widths[chosen], kernels.shrinks[chosen]
         decomposed = decompose(*components[1:], widths, shrinks)
         return cls(model, kernels, chosen, components, decomposed)
+
+    @classmethod
+    def of_all(
+        cls, models: Sequence[SampleModel], kernels: Kernels, chosen: np.ndarray
+    ) -> list[Self]:
+        """Of several models together: of a small one a call takes longer than what it does."""
+        if len(models) == 1:
+            return [cls.of(models[0], kernels, chosen[0])]
+        together = cls.of(SampleModel.joined(models), kernels)
+        _, centers, covariances = together.components
+        vectors, projections, precisions, starts, log_dets = together.decomposed
+        families, first, later = [], 0, len(covariances)
+        for model, widths in zip(models, chosen, strict=True):
+            m = len(model.covariances)
+            last, end = first + m, later + model.n_components - m
+            means = np.concatenate([centers[first:last], centers[later:end]])
+            own = slice(starts[first], starts[last])
+            components = Components(
+                model.counts / model.counts.sum(), means, covariances[first:last]
+            )
+            decomposed = (
+                vectors[own],
+                projections[own],
+                precisions[own].compress(widths, axis=1),
+                starts[first : last + 1] - own.start,
+                log_dets[first:last].compress(widths, axis=1),
+            )
+            families.append(cls(model, kernels, widths, components, decomposed))
+            first, later = last, end
+        return families
 
     def with_later(self, counts: np.ndarray, means: np.ndarray, centers: np.ndarray) -> Self:
         """Of a model with more Diracs, too; they don't change the kernels."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from typing import NamedTuple
 
@@ -26,28 +27,55 @@ class SampleModel(NamedTuple):
     means: np.ndarray
     covariances: np.ndarray
 
+    @classmethod
+    def joined(cls, models: Sequence[SampleModel]) -> SampleModel:
+        """All components of some models, the compounds first."""
+        compounds = [(model, slice(len(model.covariances))) for model in models]
+        parts = compounds + [(model, slice(part.stop, None)) for model, part in compounds]
+        return cls(
+            np.concatenate([model.counts[part] for model, part in parts]),
+            np.concatenate([model.means[part] for model, part in parts]),
+            np.concatenate([model.covariances for model in models]),
+        )
+
     @property
     def n_components(self) -> int:
         return len(self.counts)
 
-    def grouped(self, labels: np.ndarray) -> SampleModel:
-        """With groups of components, by the number of each one's group, replaced by one Gaussian.
+    def grouped(self, partitions: np.ndarray) -> list[SampleModel]:
+        """At some resolutions, groups of components replaced by one Gaussian each.
 
-        Components after those that have a label stay as they are.
+        Parameters
+        ----------
+        partitions : (n_levels, n) array of intp
+            The number of each component's group. Components after those that have one stay as they
+            are.
         """
-        n = len(labels)
+        n = partitions.shape[1]
+        n_groups = partitions.max(axis=1, initial=-1) + 1
+        level = np.repeat(np.arange(len(partitions)), n_groups)
         counts, means, covariances = moments_of_groups(
-            self.counts[:n], self.means[:n], flatten(self.covariances), labels
+            self.counts[:n],
+            self.means[:n],
+            flatten(self.covariances),
+            partitions + (np.cumsum(n_groups) - n_groups)[:, None],
         )
         # Compounds stand first: a group of one Dirac is none.
-        single = ~covariances.any(axis=1)
-        order = np.argsort(single, kind="stable")
-        n_compounds = len(single) - np.count_nonzero(single)
-        return SampleModel(
-            np.append(counts[order], self.counts[n:]),
-            np.concatenate([means[order], self.means[n:]]),
-            covariances[order[:n_compounds]].reshape(-1, *self.covariances.shape[1:]),
-        )
+        compound = covariances.any(axis=1)
+        order = np.argsort(2 * level + ~compound, kind="stable")
+        counts, means = counts[order], means[order]
+        covariances = covariances[order[compound[order]]].reshape(-1, *self.covariances.shape[1:])
+        n_compounds = np.bincount(level[compound], minlength=len(partitions))
+        models = []
+        for size, m in zip(n_groups.tolist(), n_compounds.tolist(), strict=True):
+            groups = SampleModel(counts[:size], means[:size], covariances[:m])
+            models.append(groups.with_diracs(self.counts[n:], self.means[n:]))
+            counts, means, covariances = counts[size:], means[size:], covariances[m:]
+        return models
+
+    def of_diracs(self, counts: np.ndarray, means: np.ndarray) -> SampleModel:
+        """Of Diracs alone."""
+        return SampleModel(counts, means, self.covariances[:0])
 
     def with_diracs(self, counts: np.ndarray, means: np.ndarray) -> SampleModel:
         """With more Diracs after the components."""
@@ -134,10 +162,10 @@ class Mixture(NamedTuple):
         m = self.n_compounds
         return (self.counts[:m][chosen], self.means[:m][chosen], *(a[chosen] for a in self[2:]))
 
-    def diracs(self, chosen: np.ndarray | slice = slice(None)) -> tuple[np.ndarray, ...]:
-        """Counts and means of the Diracs, or of those chosen by a (k - m,) array of bool."""
+    def diracs(self) -> tuple[np.ndarray, np.ndarray]:
+        """Counts and means of the Diracs."""
         m = self.n_compounds
-        return self.counts[m:][chosen], self.means[m:][chosen]
+        return self.counts[m:], self.means[m:]
 
     @property
     def n_components(self) -> int:
@@ -171,10 +199,20 @@ def flatten(covariances: np.ndarray) -> np.ndarray:
 def moments_of_groups(
     counts: np.ndarray, means: np.ndarray, covariances: np.ndarray, labels: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Counts, means and flattened covariances of groups of components, by their numbers."""
+    """Counts, means and flattened covariances of groups of components, by their numbers.
+
+    Parameters
+    ----------
+    counts : (k,) array
+    means : (k, d) array
+    covariances : (m, d * d) or (m, d) array
+    labels : (k,) or (n, k) array of intp
+        The number of each component's group; if it is in several, of all of them.
+    """
+    labels, k = labels.ravel(), len(counts)
     order = np.argsort(labels, kind="stable")
     starts = np.searchsorted(labels[order], np.arange(labels.max(initial=-1) + 2))
-    return match_group_moments(counts, means, covariances, order, starts)
+    return match_group_moments(counts, means, covariances, order % max(k, 1), starts)
 
 
 def match_moments(

@@ -104,7 +104,7 @@ def families_of(
     """The densities of all short memories, whose covariances are shrunk to a target."""
     rule, families = rule_of(settings), []
     for mixture in short_memories(rows, counts, settings):
-        kernels = rule.kernels(mixture, settings.structure, target)
+        (kernels,) = rule.kernels(mixture, settings.structure, target)
         families.append(KernelFamily.of(mixture.sample_model, kernels))
         if rule.gaussian_scales:
             families.append(KernelFamily.single_gaussians(kernels, rule.gaussian_scales))

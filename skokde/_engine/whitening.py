@@ -76,8 +76,8 @@ class Whitening(NamedTuple):
     Attributes
     ----------
     frame : Frame
-    correlation : (d, d) or (d,) array
-        What was whitened, zero for constant features.
+    covariance, correlation : (d, d) or (d,) arrays
+        What was whitened; the latter is zero for constant features.
     count : float
         Samples that the model stands for.
     inliers : (k,) array of bool
@@ -85,9 +85,18 @@ class Whitening(NamedTuple):
     """
 
     frame: Frame
+    covariance: np.ndarray
     correlation: np.ndarray
     count: float
     inliers: np.ndarray
+
+    def of_shape(self, shape: Structure) -> Whitening:
+        """By what a shape has of the covariance."""
+        if shape is self.frame.structure:
+            return self
+        covariance = shape.shaped(self.covariance)
+        frame, correlation = frame_of(self.frame.center, covariance, shape)
+        return self._replace(frame=frame, covariance=covariance, correlation=correlation)
 
 
 def frame_of_covariance(
@@ -125,12 +134,7 @@ def corrected_features(
     return constant | structure.lies_flat(filled.reshape(covariance.shape))
 
 
-def whiten(
-    mixture: Mixture,
-    structure: Structure,
-    target: np.ndarray | None = None,
-    shape: Structure | None = None,
-) -> Whitening:
+def whiten(mixture: Mixture, structure: Structure, target: np.ndarray | None = None) -> Whitening:
     """Whitening of a mixture that is not empty.
 
     Parameters
@@ -139,14 +143,10 @@ def whiten(
     structure : Structure
     target : (d, d) or (d,) array, default=None
         What the covariance is shrunk to, see `shrink_covariance`.
-    shape : Structure, default=None
-        What of the covariance counts, where that is less than the structure has.
     """
     chosen = inliers(mixture)
     count, mean, covariance = moments_of(mixture, chosen)
     if target is not None:
         covariance = shrink_covariance(covariance, count, target)
-    if shape is not None and shape is not structure:
-        structure, covariance = shape, shape.shaped(covariance)
     frame, correlation = frame_of(mean, covariance, structure)
-    return Whitening(frame, correlation, count, chosen)
+    return Whitening(frame, covariance, correlation, count, chosen)
