@@ -78,8 +78,8 @@ cdef extern from *:
             out[a] = precision * (squares[a] + (twice * products[a] + rest));
     }
 
-    /* squares := base - squares / 2, at most base if rounding has made them negative. The largest so
-       far go to the peaks. What has overflowed is -inf or not a number, and counts for nothing. */
+    /* squares := base - squares / 2, at most base if rounding has made them negative. The largest
+       so far go to the peaks. What has overflowed is -inf or not a number, and counts for nothing. */
     FOR_EACH_PROCESSOR
     static void finish(
         int size, double base, double* restrict squares, double* restrict peaks
@@ -108,7 +108,7 @@ cdef extern from *:
         for (Py_ssize_t i = 0; i < k; i++) {
             const double* row = terms + i * stride;
             for (int a = 0; a < size; a++)
-                counted[a] = row[a] >= limits[a]; /* not >, if it is absorbed */
+                counted[a] = row[a] >= limits[a]; /* not >: it may be absorbed */
             for (int first = 0, last; first < size; first = last + LANES) {
                 for (last = first; last < size && memcmp(counted + last, &none, LANES); )
                     last += LANES;

@@ -217,7 +217,7 @@ class Experts(NamedTuple):
             for family, of_family, widths in zip(families, logs, self.widths, strict=True):
                 of_family[widths] = family.log_densities(X).T
             logs[~widest, -1] = logs[widest.argmax(), -1]
-            parts.append(logs[self.resolutions].reshape(-1, len(X)))
+            parts += list(logs[self.resolutions])
         parts += [family.log_densities(X).T for family in self.gaussians]
         return np.concatenate(parts).T
 
