@@ -188,9 +188,9 @@ def test_integrates_to_one_by_importance_sampling(d, covariance_type, kind):
     shape = whole / 20.0 + 2.0 * np.linalg.inv(np.mean(H, axis=0))
     around = [multivariate_t(np.zeros(d), shape / narrower, df=4) for narrower in (1.0, 4.0, 16.0)]
     wide = multivariate_t(rows.mean(axis=0), whole, df=1)
-    noise = [t.rvs(size=8_000, random_state=rng).reshape(-1, d) for t in around]
-    others = wide.rvs(size=6_000, random_state=rng).reshape(-1, d)
-    points = np.concatenate([rows[rng.integers(len(rows), size=24_000)] + np.vstack(noise), others])
+    noise = [t.rvs(size=12_000, random_state=rng).reshape(-1, d) for t in around]
+    others = wide.rvs(size=9_000, random_state=rng).reshape(-1, d)
+    points = np.concatenate([rows[rng.integers(len(rows), size=36_000)] + np.vstack(noise), others])
     terms = [t.logpdf(points - row) for t in around for row in rows]
     proposal = np.logaddexp(
         np.log(0.8 / len(terms)) + logsumexp(terms, axis=0), np.log(0.2) + wide.logpdf(points)

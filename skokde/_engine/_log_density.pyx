@@ -79,7 +79,8 @@ cdef extern from *:
     }
 
     /* squares := base - squares / 2, at most base if rounding has made them negative. The largest
-       so far go to the peaks. What has overflowed is -inf or not a number, and counts for nothing. */
+       so far go to the peaks. What has overflowed is -inf or not a number: it counts for nothing.
+    */
     FOR_EACH_PROCESSOR
     static void finish(
         int size, double base, double* restrict squares, double* restrict peaks

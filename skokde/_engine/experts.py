@@ -186,7 +186,8 @@ class Experts(NamedTuple):
         widths = widths_at(resolutions, settings)
         matter = np.ones((len(settings.shapes), resolutions[-1] + 1), dtype=bool)
         if expert_counts is not None:
-            matter = that_matter(at_resolutions(expert_counts, resolutions, settings))
+            counts = at_resolutions(expert_counts, resolutions, settings)
+            matter = that_matter(counts, widths)
         levels = first_levels(resolutions)
         estimates, gaussians = [], []
         of_shapes = rule.kernels(mixture, structure, target, settings.shapes, kernel_frame)
@@ -252,9 +253,9 @@ class Experts(NamedTuple):
         Single Gaussians never are: they are for what no estimate has seen.
         """
         rule = settings.bandwidth
-        weights = at_resolutions(expert_counts, self.resolutions, settings)
+        counts = at_resolutions(expert_counts, self.resolutions, settings)
         _, of_gaussians = by_kind(expert_counts, settings)
-        matter = that_matter(weights)
+        matter = that_matter(counts, self.widths)
         families = [
             family
             for of_shape, needed in zip(self.estimates, matter, strict=True)
@@ -275,7 +276,7 @@ class Experts(NamedTuple):
                 for side in (sides if rule.n_narrow else sides[1:])
             ]
         )
-        weights = np.append(weights[scored], of_gaussians)
+        weights = np.append(where_scored(counts, self.widths)[scored], of_gaussians)
         weights /= weights.sum()
         group_weights = groups * weights
         group_weights /= group_weights.sum(axis=1, keepdims=True)
@@ -287,11 +288,7 @@ def at_resolutions(
 ) -> np.ndarray:
     """Counts (n_shapes, n_resolutions, n_widths) of the estimates among the experts."""
     estimates, _ = by_kind(expert_counts, settings)
-    counts = np.add.reduceat(estimates, first_levels(resolutions), axis=1)
-    widest = widths_at(resolutions, settings)[:, -1]
-    if not widest.all():
-        counts[:, :, -1] = widest * counts[:, :, -1].sum(axis=1, keepdims=True)
-    return counts
+    return np.add.reduceat(estimates, first_levels(resolutions), axis=1)
 
 
 def first_levels(resolutions: np.ndarray) -> np.ndarray:
@@ -319,10 +316,28 @@ def by_kind(expert_counts: np.ndarray, settings: Settings) -> tuple[np.ndarray, 
     return expert_counts[:n].reshape(shape), expert_counts[n:].reshape(len(settings.shapes), -1)
 
 
-def that_matter(weights: np.ndarray) -> np.ndarray:
-    """Which estimates (n_shapes, n_resolutions) are scored, by the weights of their widths."""
-    totals = weights.sum(axis=2)
-    return totals >= NEGLIGIBLE * totals.max(axis=1, keepdims=True)
+def that_matter(counts: np.ndarray, widths: np.ndarray) -> np.ndarray:
+    """Which resolutions of each shape are scored, an array (n_shapes, n_resolutions) of bool.
+
+    Parameters
+    ----------
+    counts : (n_shapes, n_resolutions, n_widths) array
+    widths : (n_resolutions, n_widths) array of bool
+        See `widths_at`: where the widest kernels are is scored in any case.
+    """
+    totals = counts.sum(axis=2)
+    negligible = totals < NEGLIGIBLE * totals.max(axis=1, keepdims=True)
+    return ~negligible | (widths[:, -1] & ~widths[:, -1].all())
+
+
+def where_scored(counts: np.ndarray, widths: np.ndarray) -> np.ndarray:
+    """Counts of the estimates with those of the widest kernels where these are."""
+    widest = widths[:, -1]
+    if widest.all():
+        return counts
+    moved = counts.copy()
+    moved[:, :, -1] = widest * counts[:, :, -1].sum(axis=1, keepdims=True)
+    return moved
 
 
 def weights_by_kind(state: State, settings: Settings) -> dict[str, np.ndarray]:
