@@ -21,7 +21,7 @@ from skokde._engine.experts import build_kde
 from skokde._engine.kde import KDE
 from skokde._engine.outliers import inlier_moments
 from skokde._engine.pooling import Discriminant, LogLinearPool, learn_pool, short_discriminants
-from skokde._engine.recent import memory_moments
+from skokde._engine.recent import counts_of_runs, memory_moments
 from skokde._engine.shrinkage import pooled_within_covariance
 from skokde._engine.state import Settings, State
 
@@ -263,14 +263,12 @@ class Calibration(NamedTuple):
         if pending is not None:
             new[0] |= not len(pending.rows)
             starts = np.flatnonzero(new[:n])
-            # One by one, so that the sums do not depend on the blocks.
-            run = np.append(0, np.cumsum(new[:n]))
-            sums = np.bincount(run, np.append(pending.counts[-1:].sum(), weights[:n]))
-            counts = pending.counts.copy()
-            counts[-1:] = sums[0]
-            pending = pending._replace(counts=counts)
+            old, counts = np.split(
+                counts_of_runs(pending.counts, new[:n], weights[:n]), [len(pending.counts)]
+            )
+            pending = pending._replace(counts=old)
             if len(starts):
-                pending = pending.with_rows(X[starts], codes[starts], sums[1:])
+                pending = pending.with_rows(X[starts], codes[starts], counts)
             calibration = calibration._replace(pending=pending)
         return calibration, n
 

@@ -56,6 +56,16 @@ def starts_of_runs(recent: Recent, X: np.ndarray) -> np.ndarray:
     return starts
 
 
+def counts_of_runs(counts: np.ndarray, starts: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Counts of runs of equal rows after some more rows, of which some start a run.
+
+    Weights are added one by one, so that the sums do not depend on the blocks.
+    """
+    run = np.append(0, np.cumsum(starts))
+    sums = np.bincount(run, np.append(counts[-1:].sum(), weights))
+    return np.append(counts[:-1], sums if len(counts) else sums[1:])
+
+
 def rows_until_due(recent: Recent, X: np.ndarray) -> int:
     """How many rows come before the next prediction."""
     room = N_PREDICTED - recent.n_pending
@@ -66,15 +76,10 @@ def rows_until_due(recent: Recent, X: np.ndarray) -> int:
 def with_rows(recent: Recent, X: np.ndarray, weights: np.ndarray) -> Recent:
     """With more rows, not yet predicted."""
     starts = starts_of_runs(recent, X)
-    # One by one, so that sums do not depend on the blocks.
-    run = np.append(0, np.cumsum(starts))
-    sums = np.bincount(run, np.append(recent.counts[-1:].sum(), weights))
-    counts = recent.counts.copy()
-    counts[-1:] = sums[0]
     keep = N_KEPT + N_PREDICTED
     return recent._replace(
         rows=np.concatenate([recent.rows, X[starts]])[-keep:],
-        counts=np.append(counts, sums[1:])[-keep:],
+        counts=counts_of_runs(recent.counts, starts, weights)[-keep:],
         n_pending=recent.n_pending + int(np.count_nonzero(starts)),
     )
 
