@@ -97,6 +97,11 @@ def _best_alone(
     return np.where(best, counts, 1e-9 * counts)
 
 
+def _all_widths(resolutions: np.ndarray, settings: Settings) -> np.ndarray:
+    """`widths_at`, if finer resolutions were worth their time to the widest kernels, too."""
+    return np.ones((resolutions[-1] + 1, settings.bandwidth.n_widths), dtype=bool)
+
+
 def _towards_diagonal(covariance: np.ndarray, count: float, prior: np.ndarray) -> np.ndarray:
     """Shrinkage towards the pooled covariance, and as much again towards the diagonal."""
     shrunk = shrink_covariance(covariance, count, prior)
@@ -179,6 +184,9 @@ VARIANTS: dict[str, Variant] = {
     ),
     "the best estimate of each shape chosen, not mixed": Variant(
         {}, {"skokde._engine.experts.at_resolutions": _best_alone}
+    ),
+    "the widest kernels at all resolutions": Variant(
+        {}, {"skokde._engine.experts.widths_at": _all_widths}
     ),
     "no Gaussians for outliers": Variant({}, {BANDWIDTH + "Predictive.gaussian_scales": (1.0,)}),
     "all evidence remembered": Variant({}, {"skokde._engine.experts.MEMORY": 1.0}),
