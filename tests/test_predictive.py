@@ -42,6 +42,7 @@ from skokde._engine.experts import (
     prior_counts,
     reference_part,
 )
+from skokde._engine.kde import with_later
 from skokde._engine.learn import learn
 from skokde._engine.mixture import total_moments
 from skokde._engine.outliers import inliers
@@ -208,7 +209,7 @@ def test_outliers_stay_where_they_are(d, covariance_type, n):
         )
     # Those that come later do so, too.
     later = mean[None] - 1e4 * np.sqrt(np.diag(covariance))
-    family = experts.with_later(np.ones(1), later).estimates[0][0]
+    family, *_ = with_later(experts.estimates[0], np.ones(1), later)
     for column, parts in zip(family.log_densities(later).T, family.gaussians(), strict=True):
         np.testing.assert_allclose(column, twins.mixture_log_pdf(later, *parts), rtol=1e-8)
     np.testing.assert_allclose(family.gaussians()[0][1][-1:], later, rtol=1e-14)

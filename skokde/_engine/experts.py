@@ -18,7 +18,7 @@ import numpy as np
 
 from skokde._engine import recent
 from skokde._engine.bandwidth import KernelFrame
-from skokde._engine.kde import KDE, KernelFamily, with_later
+from skokde._engine.kde import KDE, KernelFamily
 from skokde._engine.mixture import Mixture
 from skokde._engine.state import INITIAL_LIMIT, Settings, State
 
@@ -203,11 +203,6 @@ class Experts(NamedTuple):
             if rule.gaussian_scales:
                 gaussians.append(KernelFamily.single_gaussians(kernels, rule.gaussian_scales))
         return cls(tuple(estimates), widths, tuple(gaussians), resolutions)
-
-    def with_later(self, counts: np.ndarray, means: np.ndarray) -> Self:
-        """Of a mixture with more Diracs, too, where all experts are there."""
-        estimates = tuple(with_later(families, counts, means) for families in self.estimates)
-        return self._replace(estimates=estimates)
 
     def log_densities(self, X: np.ndarray) -> np.ndarray:
         """Log-densities (n, n_experts) of rows, in nats, where all experts are there."""
