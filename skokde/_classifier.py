@@ -660,12 +660,6 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         return self._class_memory.prior() * self.class_count_.sum()
 
 
-def _log(prior: np.ndarray) -> np.ndarray:
-    """Logarithms, -inf of zero."""
-    with np.errstate(divide="ignore"):
-        return np.log(prior)
-
-
 def _same(labels: ArrayLike, known: np.ndarray) -> bool:
     """Whether labels are the known ones as they are, which takes far less than a check of them."""
     labels = np.asarray(labels)

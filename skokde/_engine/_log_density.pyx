@@ -147,6 +147,10 @@ cdef extern from *:
     ) noexcept nogil
 
 
+# Rows that are scored together: what is near none of them is left out.
+BOX = BLOCK
+
+
 cdef Py_ssize_t spectrum(
     Py_ssize_t d, const double* cov, double* vectors, double* values, double* work, int* iwork
 ) noexcept nogil:
@@ -362,7 +366,7 @@ def log_densities(
     cdef double[::1] squares = np.empty(BLOCK), products = np.empty(BLOCK), sums = np.empty(BLOCK)
     cdef double[:, ::1] leasts = np.empty((m, n_widths)), uppers = np.empty((k + 1, n_widths))
     cdef double[:, ::1] box = np.empty((2, d))
-    cdef Py_ssize_t[::1] chosen = np.arange(k)
+    cdef Py_ssize_t[::1] chosen = np.empty(k, dtype=np.intp)
     out = np.empty((n, n_widths))
     cdef double[:, ::1] result = out
     cdef double* square
@@ -378,7 +382,8 @@ def log_densities(
                 bases[i, w] -= 0.5 * (log_dets[i, w] if i < m else d * log(narrow))
         for i in range(k):
             lengths[i] = dot(d, &means[i, 0], &means[i, 0])
-        least_precisions(d, starts, precisions, narrows, leasts)
+        if n >= BLOCK:
+            least_precisions(d, starts, precisions, narrows, leasts)
         for block in range((n + BLOCK - 1) // BLOCK):
             first = block * BLOCK
             size = min(<Py_ssize_t>BLOCK, n - first)
@@ -389,11 +394,11 @@ def log_densities(
             for w in range(n_widths):
                 for a in range(rows):
                     peaks[w, a] = -INFINITY
-            n_chosen = k
             if size == BLOCK:
                 n_chosen = near_block(x, means, least_shrink, most_shrink, bases, narrows, leasts,
                                       box, uppers, chosen)
-            elif block > 0:
+            else:
+                n_chosen = k
                 for i in range(k):
                     chosen[i] = i
             last = 0  # the first component whose points are not yet projected

@@ -1,7 +1,7 @@
 """Log-densities of a single row under all densities of a KDE.
 
 What `_log_density` does for a block of points at a time is done here for a few kernel widths at a
-time: of one point most of a block would be empty. The sums are the same, in the same order.
+time: of one point most of a block would be empty. The results are the same but for rounding.
 """
 
 import numpy as np

@@ -318,21 +318,22 @@ def that_matter(counts: np.ndarray, widths: np.ndarray) -> np.ndarray:
     ----------
     counts : (n_shapes, n_resolutions, n_widths) array
     widths : (n_resolutions, n_widths) array of bool
-        See `widths_at`: where the widest kernels are is scored in any case.
+        See `widths_at`: a resolution that alone has one of them is scored in any case.
     """
     totals = counts.sum(axis=2)
     negligible = totals < NEGLIGIBLE * totals.max(axis=1, keepdims=True)
-    return ~negligible | (widths[:, -1] & ~widths[:, -1].all())
+    return ~negligible | (widths & at_one_resolution(widths)).any(axis=1)
 
 
 def where_scored(counts: np.ndarray, widths: np.ndarray) -> np.ndarray:
-    """Counts of the estimates with those of the widest kernels where these are."""
-    widest = widths[:, -1]
-    if widest.all():
-        return counts
-    moved = counts.copy()
-    moved[:, :, -1] = widest * counts[:, :, -1].sum(axis=1, keepdims=True)
-    return moved
+    """Counts of the estimates, those of widths that one resolution has all there."""
+    totals = counts.sum(axis=1, keepdims=True)
+    return np.where(at_one_resolution(widths), widths * totals, counts)
+
+
+def at_one_resolution(widths: np.ndarray) -> np.ndarray:
+    """Which widths one resolution has only."""
+    return np.count_nonzero(widths, axis=0) == 1
 
 
 def weights_by_kind(state: State, settings: Settings) -> dict[str, np.ndarray]:

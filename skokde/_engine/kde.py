@@ -10,13 +10,11 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from skokde._engine._hellinger import factorize_all
-from skokde._engine._log_density import decompose, log_densities
+from skokde._engine._log_density import BOX, decompose, log_densities
 from skokde._engine._row_density import RowFamily, log_densities_of_row
 from skokde._engine.mixture import SampleModel, flatten
 from skokde._engine.whitening import Frame
 
-# Rows that are scored together, of which only the components that are near any of them count.
-BOX = 64
 # In standard deviations of the whole: a component farther out than this is not shrunk.
 FAR = 10.0
 
@@ -282,11 +280,6 @@ class KDE:
         return self.estimates + self.others
 
     @property
-    def n_estimates(self) -> int:
-        """The number of leading densities that are estimates of all samples."""
-        return sum(np.count_nonzero(family.chosen) for family in self.estimates)
-
-    @property
     def n_groups(self) -> int:
         return len(self.group_weights)
 
@@ -307,9 +300,9 @@ class KDE:
         """Log-densities (n, n_groups) of rows under the mixture of each group, in nats."""
         logs = self.log_densities(X)
         out = np.empty((len(X), self.n_groups))
-        for group, weights in enumerate(self.group_weights):
-            chosen = weights > 0.0
-            out[:, group] = np.logaddexp.reduce(logs[:, chosen] + np.log(weights[chosen]), axis=1)
+        for group, log_weights in enumerate(self._log_group_weights):
+            chosen = log_weights > -np.inf
+            out[:, group] = np.logaddexp.reduce(logs[:, chosen] + log_weights[chosen], axis=1)
         return out
 
     def log_densities_of_groups_in_row(self, row: np.ndarray) -> np.ndarray:
