@@ -266,14 +266,13 @@ def test_what_is_shown_is_what_is_scored(d, n, covariance_type, memory):
     X = twins.clumps(d, 30, seed=1)
     expected = twins.mixture_log_pdf(X, *mixture)
     np.testing.assert_allclose(model.score_samples(X), expected, rtol=1e-9, atol=1e-9)
-    points, cells = twins.stretched_grid(*mixture)
-    total = cells @ np.exp(model.score_samples(points))
-    np.testing.assert_allclose(total, 1.0, rtol=1e-6)
-    # Groups of experts are densities, too, of which each has the memories in it.
+    # Each expert is a density, and so are groups of them, of which each has the memories in it.
     kde = model._kde(model._settings())
+    points, cells = twins.stretched_grid(*mixture)
+    totals = cells @ np.exp(kde.log_densities(points))
+    np.testing.assert_allclose(totals, 1.0, rtol=1e-6)
+    np.testing.assert_allclose(kde.weights.sum(), 1.0, rtol=1e-12)
     np.testing.assert_allclose(kde.group_weights.sum(axis=1), 1.0, rtol=1e-12)
-    for group in np.exp(kde.log_densities_of_groups(points)).T:
-        np.testing.assert_allclose(cells @ group, 1.0, rtol=1e-6)
     logs = kde.log_densities(X)
     expected = np.log(np.exp(logs) @ kde.group_weights.T)
     np.testing.assert_allclose(kde.log_densities_of_groups(X), expected, rtol=1e-9, atol=1e-9)
