@@ -22,7 +22,13 @@ from skokde._engine._append import age_class_counts
 from skokde._engine.class_memory import ClassMemory
 from skokde._engine.experts import build_kde
 from skokde._engine.kde import KDE, in_boxes, log
-from skokde._engine.pooling import Discriminant, normalized, relative, short_discriminants
+from skokde._engine.pooling import (
+    Discriminant,
+    LogLinearPool,
+    normalized,
+    relative,
+    short_discriminants,
+)
 from skokde._engine.shrinkage import pooled_within_covariance
 from skokde._engine.state import Settings, State
 from skokde._engine.whitening import corrected_features
@@ -315,12 +321,12 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
             joint = log_prior + log_densities
             joint[np.isneginf(log_densities.max(axis=1))] = log_prior
             return normalized(joint)
-        groups = self._log_densities_of_groups(X, prior)
+        settings = self._scoring_settings()
+        pool, scored = self._scored_pool(settings)
+        groups = self._log_densities_of_groups(X, prior, settings, scored)
         nowhere = np.isneginf(groups.max(axis=(0, 2)))
         densities = [relative(logs, FARTHEST) for logs in groups]
-        discriminants = self._discriminants(X)
-        pool = self._calibration.pool.adapted(len(groups), len(discriminants))
-        joint = pool.logits(log_prior, np.stack([*densities, *discriminants]))
+        joint = pool.logits(log_prior, np.stack([*densities, *self._discriminants(X)]))
         joint[nowhere] = log_prior
         return normalized(joint)
 
@@ -437,15 +443,31 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         self._in_threads(score, self._scored(prior))
         return out
 
-    def _log_densities_of_groups(self, X: np.ndarray, prior: np.ndarray) -> np.ndarray:
-        """The same (n_groups, n, n_classes) by each group of experts."""
-        settings = self._scoring_settings()
-        out = np.full((settings.n_groups, len(X), len(prior)), -np.inf)
+    def _scored_pool(self, settings: Settings) -> tuple[LogLinearPool, tuple[bool, ...]]:
+        """The pool of the groups of experts that are of use, and which these are."""
+        pool, n_groups = self._calibration.pool, settings.n_groups
+
+        def make() -> tuple[LogLinearPool, LogLinearPool, tuple[bool, ...]]:
+            pruned = pool.adapted(n_groups, settings.n_discriminants).pruned(n_groups)
+            scored = pruned.exponents[:n_groups] > 0.0
+            if not scored.any():
+                scored[0] = True
+            return pool, pruned.of_groups(scored), tuple(scored.tolist())
+
+        # The value holds the pool: as long as it is the same object it has not changed.
+        key = id(pool), n_groups, settings.n_discriminants
+        return self._snapshot.lasting("scored pool", key, make)[1:]
+
+    def _log_densities_of_groups(
+        self, X: np.ndarray, prior: np.ndarray, settings: Settings, scored: tuple[bool, ...]
+    ) -> np.ndarray:
+        """The same (n_scored, n, n_classes) by each of the groups of experts that are scored."""
+        out = np.full((sum(scored), len(X), len(prior)), -np.inf)
         order = in_boxes(X)
         rows = X[order]
 
         def score(code: int) -> None:
-            kde = self.estimators_[code]._kde(settings)
+            kde = self.estimators_[code]._kde(settings, scored)
             if len(X) == 1 and settings.n_experts > 1:
                 out[:, 0, code] = kde.log_densities_of_groups_in_row(X[0])
             else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -490,14 +491,28 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
             lambda: settings.bandwidth.kernel_frame(self._mixture, self._structure),
         )
 
-    def _kde(self, settings: Settings) -> KDE:
-        """What is scored."""
+    def _kde(self, settings: Settings, groups: tuple[bool, ...] | None = None) -> KDE:
+        """What is scored, of some groups of experts or of all."""
         target = settings.shrinkage_target
+        if groups is None or all(groups):
+            groups, reference = None, self._reference_kde
+        else:
+            reference = partial(self._reference_kde_of_groups, groups)
         return self._snapshot.get(
-            ("kde", target is None),
-            (settings.key, target),
-            lambda: build_kde(self._state, settings, self._reference_kde),
+            ("kde", target is None, groups is None),
+            (settings.key, target, groups),
+            lambda: build_kde(self._state, settings, reference),
         )
+
+    def _reference_kde_of_groups(
+        self, groups: tuple[bool, ...], state: State, settings: Settings
+    ) -> KDE:
+        """The same as `_reference_kde` of some groups of experts."""
+        whole = self._reference_kde(state, settings)
+        # The value holds the whole: as long as it is the same object it has not changed.
+        return self._snapshot.lasting(
+            "reference of groups", (id(whole), groups), lambda: (whole, whole.of_groups(groups))
+        )[1]
 
     def _reference_kde(self, state: State, settings: Settings) -> KDE:
         """What most of the rows to come will change nothing of."""

@@ -14,6 +14,7 @@ from skokde._engine.pooling import (
     DEGREES_OF_FREEDOM,
     FARTHEST_CLASS,
     MEMORY,
+    OF_NO_USE,
     PRIOR_PRECISION,
     Discriminant,
     LogLinearPool,
@@ -379,6 +380,96 @@ def test_far_rows_teach_no_more_than_the_farthest_class():
 
 
 # --------------------------------------------------------------------------------- some classes
+
+
+# --------------------------------------------------------------------- groups that are of no use
+
+
+def least_rise(pool, zero):
+    """The least rise of the parabola where some exponents are zero and none is below."""
+    n = len(pool.exponents)
+    bounds = [(0.0, 0.0) if at_zero else (0.0, None) for at_zero in zero]
+
+    def rise(weights):
+        step = weights - pool.weights
+        return 0.5 * step @ pool.precision @ step, pool.precision @ step
+
+    start = np.append(np.where(zero, 0.0, pool.exponents), pool.offsets)
+    bounds += [(None, None)] * (len(start) - n)
+    options = {"ftol": 1e-15, "gtol": 1e-10, "maxiter": 5000, "maxfun": 100_000}
+    found = minimize(rise, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+    return found.fun, found.x
+
+
+def random_pool(seed, n_groups, count, n_discriminants=1, n_classes=3):
+    rng = np.random.default_rng(seed)
+    n = n_groups + n_discriminants
+    exponents = rng.uniform(0.0, 0.3, size=n) * (rng.uniform(size=n) < 0.8)
+    # Groups have much in common: an exponent can make up for another.
+    shape = (n + n_classes, n + n_classes)
+    root = rng.normal(size=shape) + np.outer(rng.normal(size=shape[0]), np.ones(shape[1]))
+    precision = np.eye(len(root)) + 20.0 * root @ root.T
+    return LogLinearPool(exponents, rng.normal(size=n_classes), precision, count)
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("n_groups", [1, 2, 4])
+def test_groups_of_no_use_go_as_long_as_the_loss_allows(n_groups, seed):
+    pool = random_pool(seed, n_groups, count=500.0)
+    pruned = pool.pruned(n_groups)
+    gone = pruned.exponents[:n_groups] == 0.0
+    assert n_groups == 1 or not gone.all() or not pool.exponents[:n_groups].any()
+    zero = np.append(gone, pool.exponents[n_groups:] == 0.0)
+    rise, weights = least_rise(pool, zero)
+    assert rise <= OF_NO_USE * pool.count
+    np.testing.assert_allclose(pruned.weights, weights, atol=1e-4)
+    # None of those that are left could go, too.
+    for group in np.flatnonzero(~gone) if np.count_nonzero(~gone) > 1 else []:
+        more = zero | (np.arange(len(zero)) == group)
+        assert least_rise(pool, more)[0] > OF_NO_USE * pool.count
+    np.testing.assert_array_equal(pruned.precision, pool.precision)
+
+
+def test_some_groups_go_and_some_stay():
+    pools = [random_pool(seed, 4, count=500.0) for seed in range(30)]
+    left = [np.count_nonzero(pool.pruned(4).exponents[:4]) for pool in pools]
+    assert {1, 2, 3} <= set(left)
+
+
+def test_no_group_goes_before_any_prediction():
+    pool = bayes(3, (4, 1))
+    np.testing.assert_array_equal(pool.pruned(4).weights, pool.weights)
+
+
+def test_one_group_stays_however_little_its_use():
+    pool = random_pool(0, 4, count=1e9)
+    assert np.count_nonzero(pool.pruned(4).exponents[:4]) == 1
+
+
+@pytest.mark.parametrize("sure", [3.0, 10.0])
+def test_the_others_make_up_for_groups_that_go(sure):
+    # Copies of a group with some noise: only their sum matters much.
+    log_prior, logs, codes, counts = predictions(2000, sure=sure)
+    rng = np.random.default_rng(1)
+    groups = [logs[0] + 0.02 * rng.normal(size=logs[0].shape) for _ in range(3)]
+    logs = np.array([*groups, logs[1]])
+    learned = learn_pool(bayes(3, (3, 1)), log_prior, logs, codes, counts, MANY)
+    pruned = learned.pruned(3)
+    assert np.count_nonzero(learned.exponents[:3]) > np.count_nonzero(pruned.exponents[:3])
+
+    def loss(pool):
+        log_p = log_softmax(pool.logits(log_prior, logs), axis=1)
+        return -np.average(log_p[np.arange(len(codes)), codes], weights=counts)
+
+    assert loss(pruned) < loss(learned) + OF_NO_USE
+    left = pruned.exponents[:3] > 0.0
+    # It would rise by more if the others did not make up for those that go.
+    weights = learned.weights
+    weights[:3] *= left
+    assert loss(learned.with_weights(weights)) > loss(learned) + 10.0 * OF_NO_USE
+    alone = pruned.of_groups(left)
+    tempered = alone.logits(log_prior, logs[np.append(left, True)])
+    np.testing.assert_allclose(tempered, pruned.logits(log_prior, logs), rtol=1e-12, atol=1e-12)
 
 
 @each_number

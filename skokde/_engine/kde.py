@@ -187,13 +187,23 @@ class KernelFamily(NamedTuple):
             decomposed = (
                 vectors[own],
                 projections[own],
-                precisions[own].compress(widths, axis=1),
+                precisions[own],
                 starts[first : last + 1] - own.start,
-                log_dets[first:last].compress(widths, axis=1),
+                log_dets[first:last],
             )
-            families.append(cls(model, kernels, widths, components, decomposed))
+            family = together._replace(model=model, components=components, decomposed=decomposed)
+            families.append(family.of_widths(widths))
             first, later = last, end
         return families
+
+    def of_widths(self, chosen: np.ndarray) -> Self:
+        """Under some of the kernels, chosen by an array (n_chosen,) of bool."""
+        vectors, projections, precisions, starts, log_dets = self.decomposed
+        precisions, log_dets = (a.compress(chosen, axis=1) for a in (precisions, log_dets))
+        widths = self.chosen.copy()
+        widths[widths] = chosen
+        decomposed = vectors, projections, precisions, starts, log_dets
+        return self._replace(chosen=widths, decomposed=decomposed)
 
     def with_later(self, counts: np.ndarray, means: np.ndarray, centers: np.ndarray) -> Self:
         """Of a model with more Diracs, too; they don't change the kernels."""
@@ -274,6 +284,20 @@ class KDE:
     def with_later(self, counts: np.ndarray, means: np.ndarray) -> KDE:
         """With more Diracs in the estimates, which make no difference to single Gaussians."""
         return replace(self, estimates=with_later(self.estimates, counts, means))
+
+    def of_groups(self, chosen: Sequence[bool]) -> KDE:
+        """Of some of the groups alone, and the densities that are in them."""
+        group_weights = self.group_weights[np.asarray(chosen)]
+        needed = group_weights.any(axis=0)
+        sizes = [np.count_nonzero(family.chosen) for family in self.families]
+        parts = np.split(needed, np.cumsum(sizes)[:-1])
+        n = len(self.estimates)
+        estimates, others = (
+            tuple(f.of_widths(p) for f, p in zip(families, of_each, strict=True) if p.any())
+            for families, of_each in ((self.estimates, parts[:n]), (self.others, parts[n:]))
+        )
+        weights = self.weights[needed] / self.weights[needed].sum()
+        return KDE(estimates, others, weights, group_weights[:, needed])
 
     @property
     def families(self) -> tuple[KernelFamily, ...]:

@@ -32,6 +32,26 @@ PRIOR_PRECISION = 10.0
 # Newton's method ends with a step whose square, in standard deviations of the weights, is no more.
 NEGLIGIBLE = 1e-10
 MOST_STEPS = 50
+# In nats a prediction: groups of experts that lower the log-loss by no more are not evaluated.
+OF_NO_USE = 1e-3
+
+
+class LeastLoss(NamedTuple):
+    """Weights of a pool of which some exponents are zero.
+
+    Attributes
+    ----------
+    zero : (n_densities,) array of bool
+        Which ones.
+    weights : (n_densities + n_classes,) array
+        The best there are then.
+    rise : float
+        By how much the log-loss of the predictions so far is more with them, in nats.
+    """
+
+    zero: np.ndarray
+    weights: np.ndarray
+    rise: float
 
 
 class LogLinearPool(NamedTuple):
@@ -68,6 +88,12 @@ class LogLinearPool(NamedTuple):
             return self
         return self.bayes(len(self.offsets), n_groups, n_discriminants)
 
+    def of_groups(self, chosen: np.ndarray) -> Self:
+        """The exponents of some of the groups of experts alone, by an array of bool."""
+        kept = np.append(chosen, np.ones(len(self.exponents) - len(chosen), dtype=bool))
+        at = np.append(kept, np.ones(len(self.offsets), dtype=bool))
+        return self._replace(exponents=self.exponents[kept], precision=self.precision[at][:, at])
+
     def _places(self, chosen: np.ndarray) -> np.ndarray:
         n = len(self.exponents)
         return np.append(np.arange(n), n + chosen)
@@ -87,6 +113,46 @@ class LogLinearPool(NamedTuple):
         return self._replace(
             exponents=pool.exponents, offsets=offsets, precision=precision, count=pool.count
         )
+
+    def pruned(self, n_groups: int) -> Self:
+        """With zero exponents for the groups of experts that are next to no use.
+
+        One goes at a time, the one without which the loss is least: the other weights make up for
+        it as far as they can (optimal brain surgeon, Hassibi and Stork 1993). One always stays.
+
+        Parameters
+        ----------
+        n_groups : int
+            The first densities.
+        """
+        least = self._least_loss_without(self.exponents <= 0.0)
+        for _ in range(n_groups):
+            left = np.flatnonzero(~least.zero[:n_groups])
+            if len(left) <= 1:
+                break
+            tried = (
+                self._least_loss_without(least.zero | (np.arange(len(least.zero)) == group))
+                for group in left
+            )
+            fewer = min(tried, key=lambda loss: loss.rise)
+            if fewer.rise > OF_NO_USE * self.count:
+                break
+            least = fewer
+        return self.with_weights(least.weights)
+
+    def _least_loss_without(self, zero: np.ndarray) -> LeastLoss:
+        """Where some exponents are zero, an array of bool, and none of the others is below it."""
+        before, n = self.weights, len(self.exponents)
+        held = np.append(zero, np.zeros(len(self.offsets), dtype=bool))
+        while True:
+            step, free = np.where(held, -before, 0.0), ~held
+            towards = self.precision[np.ix_(free, held)] @ step[held]
+            step[free] = -np.linalg.solve(self.precision[np.ix_(free, free)], towards)
+            weights = before + step
+            below = free[:n] & (weights[:n] < 0.0)
+            if not below.any():
+                return LeastLoss(held[:n], weights, float(0.5 * step @ self.precision @ step))
+            held[:n] |= below
 
     @property
     def weights(self) -> np.ndarray:
