@@ -288,7 +288,7 @@ def test_an_outlier_after_the_last_checkpoint_spoils_nothing(covariance_type):
 @pytest.mark.parametrize("threshold", [0.08, "predictive"])
 @both_structures
 def test_probabilities_are_those_of_the_pool(covariance_type, threshold):
-    X, y = stream()
+    X, y = stream(1600)
     classifier = OnlineKDEClassifier(
         covariance_type=covariance_type, compression_threshold=threshold
     ).fit(X, y)

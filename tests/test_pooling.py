@@ -11,6 +11,7 @@ from skokde._base import one_blas_thread
 from skokde._engine import pooling
 from skokde._engine.covariance import STRUCTURES
 from skokde._engine.pooling import (
+    AS_IF_TOLD_APART,
     DEGREES_OF_FREEDOM,
     FARTHEST_CLASS,
     MEMORY,
@@ -385,14 +386,16 @@ def test_far_rows_teach_no_more_than_the_farthest_class():
 # --------------------------------------------------------------------- groups that are of no use
 
 
-def least_rise(pool, zero):
+def least_rise(pool, zero, n_groups):
     """The least rise of the parabola where some exponents are zero and none is below."""
     n = len(pool.exponents)
+    told_apart = AS_IF_TOLD_APART * pool.count * (np.arange(len(pool.weights)) < n_groups)
+    precision = pool.precision + np.diag(told_apart)
     bounds = [(0.0, 0.0) if at_zero else (0.0, None) for at_zero in zero]
 
     def rise(weights):
         step = weights - pool.weights
-        return 0.5 * step @ pool.precision @ step, pool.precision @ step
+        return 0.5 * step @ precision @ step, precision @ step
 
     start = np.append(np.where(zero, 0.0, pool.exponents), pool.offsets)
     bounds += [(None, None)] * (len(start) - n)
@@ -420,13 +423,13 @@ def test_groups_of_no_use_go_as_long_as_the_loss_allows(n_groups, seed):
     gone = pruned.exponents[:n_groups] == 0.0
     assert n_groups == 1 or not gone.all() or not pool.exponents[:n_groups].any()
     zero = np.append(gone, pool.exponents[n_groups:] == 0.0)
-    rise, weights = least_rise(pool, zero)
+    rise, weights = least_rise(pool, zero, n_groups)
     assert rise <= OF_NO_USE * pool.count
     np.testing.assert_allclose(pruned.weights, weights, atol=1e-4)
     # None of those that are left could go, too.
     for group in np.flatnonzero(~gone) if np.count_nonzero(~gone) > 1 else []:
         more = zero | (np.arange(len(zero)) == group)
-        assert least_rise(pool, more)[0] > OF_NO_USE * pool.count
+        assert least_rise(pool, more, n_groups)[0] > OF_NO_USE * pool.count
     np.testing.assert_array_equal(pruned.precision, pool.precision)
 
 
@@ -441,8 +444,15 @@ def test_no_group_goes_before_any_prediction():
     np.testing.assert_array_equal(pool.pruned(4).weights, pool.weights)
 
 
+def test_no_group_goes_while_classes_are_easily_told_apart():
+    # There was nothing to learn from many predictions.
+    pool = bayes(2, (4, 1))._replace(count=1e6)
+    np.testing.assert_array_equal(pool.pruned(4).weights, pool.weights)
+
+
 def test_one_group_stays_however_little_its_use():
-    pool = random_pool(0, 4, count=1e9)
+    pool = random_pool(0, 4, count=500.0)
+    pool = pool._replace(exponents=1e-3 * pool.exponents)
     assert np.count_nonzero(pool.pruned(4).exponents[:4]) == 1
 
 

@@ -34,6 +34,9 @@ NEGLIGIBLE = 1e-10
 MOST_STEPS = 50
 # In nats a prediction: groups of experts that lower the log-loss by no more are not evaluated.
 OF_NO_USE = 1e-3
+# There it is taken that this share of the predictions told each group from the others by a nat.
+# While all classes are easily told apart, none is of use; but what comes next may need them.
+AS_IF_TOLD_APART = 0.1
 
 
 class LeastLoss(NamedTuple):
@@ -125,13 +128,16 @@ class LogLinearPool(NamedTuple):
         n_groups : int
             The first densities.
         """
-        least = self._least_loss_without(self.exponents <= 0.0)
+        told_apart = np.zeros(len(self.precision))
+        told_apart[:n_groups] = AS_IF_TOLD_APART * self.count
+        assumed = self._replace(precision=self.precision + np.diag(told_apart))
+        least = assumed._least_loss_without(self.exponents <= 0.0)
         for _ in range(n_groups):
             left = np.flatnonzero(~least.zero[:n_groups])
             if len(left) <= 1:
                 break
             tried = (
-                self._least_loss_without(least.zero | (np.arange(len(least.zero)) == group))
+                assumed._least_loss_without(least.zero | (np.arange(len(least.zero)) == group))
                 for group in left
             )
             fewer = min(tried, key=lambda loss: loss.rise)
