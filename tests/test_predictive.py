@@ -409,7 +409,8 @@ def test_experts_of_coarser_levels_and_other_shapes(d, covariance_type, bandwidt
     count, mean, covariance = twins.mixture_moments(mixture)
     if with_a_target:
         full_target = twins.full_covariances(target[None])[0]
-        covariance = (count * covariance + d * full_target) / (count + d)
+        worth = settings.bandwidth.target_worth * d
+        covariance = (count * covariance + worth * full_target) / (count + worth)
     reference = normal_reference(d, count)
     scales = {"predictive": KERNEL_SCALES, "fine": FINE_KERNEL_SCALES, "silverman": (1.0,)}[
         bandwidth

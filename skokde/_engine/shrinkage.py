@@ -15,11 +15,12 @@ from skokde._engine.mixture import match_moments
 LEAST_SHARE = 1e-3
 
 
-def shrink_covariance(covariance: np.ndarray, count: float, target: np.ndarray) -> np.ndarray:
-    """Covariance of samples, shrunk to a target that is worth one observation for each feature.
+def shrink_covariance(
+    covariance: np.ndarray, count: float, target: np.ndarray, worth: float = 1.0
+) -> np.ndarray:
+    """Covariance of samples, shrunk to a target.
 
-    With fewer than d the conjugate prior of a (d, d) covariance, the inverse Wishart distribution,
-    is improper: it is the weakest one that is a prior. A thousandth of it always stays.
+    A thousandth of the target always stays.
 
     Parameters
     ----------
@@ -28,9 +29,13 @@ def shrink_covariance(covariance: np.ndarray, count: float, target: np.ndarray) 
     count : float
         Their number.
     target : array of the same shape
+    worth : float, default=1.0
+        Observations for each feature that the target is worth. With fewer than d in all the
+        conjugate prior of a (d, d) covariance, the inverse Wishart distribution, is improper: one
+        for each makes the weakest prior there is.
     """
-    d = target.shape[-1]
-    share = max(d / (count + d), LEAST_SHARE)
+    worth *= target.shape[-1]
+    share = max(worth / (count + worth), LEAST_SHARE)
     return (1.0 - share) * covariance + share * target
 
 
