@@ -11,7 +11,8 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from threadpoolctl import ThreadpoolController
 
-from skokde._persistence import FORMAT, check_format, expect, packed, upgraded
+from skokde._persistence import FORMAT, check_format, expect, packed
+from skokde._upgrade import upgraded
 
 # scikit-learn needs threadpoolctl itself.
 _blas = ThreadpoolController().select(user_api="blas")

@@ -159,12 +159,12 @@ class Calibration(NamedTuple):
 
     @classmethod
     def start(cls, n_classes: int) -> Calibration:
-        pool = LogLinearPool.bayes(n_classes, 1, 1)
+        pool = LogLinearPool.bayes(n_classes, np.ones(1), 1)
         return cls(pool, None, 0, 0, FIRST_CHECKPOINT, None, None, None)
 
     def adapted(self, settings: Settings) -> Calibration:
         """With a pool of the settings' densities, if they are others than before."""
-        pool = self.pool.adapted(settings.n_groups, settings.n_discriminants)
+        pool = self.pool.adapted(settings.group_shares, settings.n_discriminants)
         return self if pool is self.pool else self._replace(pool=pool, replay=None)
 
     def grown(self, chosen: np.ndarray, n_classes: int) -> Calibration:
@@ -183,7 +183,7 @@ class Calibration(NamedTuple):
         if replay is not None:
             replay = replay._replace(codes=chosen[replay.codes])
         last = None if self.last is None else (self.last[0], int(chosen[self.last[1]]))
-        pool = LogLinearPool.bayes(n_classes, len(self.pool.exponents), 0)
+        pool = LogLinearPool.bayes(n_classes, self.pool.exponents, 0)
         pool = pool.with_classes(chosen, self.pool)
         return self._replace(pool=pool, pending=pending, replay=replay, last=last)
 

@@ -117,9 +117,8 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
     -----
     The kernels of a class have the shape of its covariance, which few samples tell little of: a
     feature that is constant in them has no spread, a single sample has none at all. So the
-    covariance is taken under a prior, the average covariance within the classes, that is worth as
-    many observations as there are features, or five times as many where threshold and bandwidth
-    are both predicted. This concerns scoring here only, not what is stored, nor
+    covariance is taken under a prior that is worth as many observations as there are features, the
+    average covariance within the classes. This concerns scoring here only, not what is stored, nor
     what ``estimators_`` return, nor a bandwidth that is given as an array.
 
     With ``bandwidth="okde"``, ``compression_threshold=0.1`` and ``calibrate=False`` it is the
@@ -449,7 +448,8 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         pool, n_groups = self._calibration.pool, settings.n_groups
 
         def make() -> tuple[LogLinearPool, LogLinearPool, tuple[bool, ...]]:
-            pruned = pool.adapted(n_groups, settings.n_discriminants).pruned(n_groups)
+            adapted = pool.adapted(settings.group_shares, settings.n_discriminants)
+            pruned = adapted.pruned(n_groups)
             scored = pruned.exponents[:n_groups] > 0.0
             if not scored.any():
                 scored[0] = True

@@ -59,8 +59,8 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         model is compressed by a low one, 0.01 at first, and scored at that and at higher ones, up
         to 0.64, each weighted by how well it predicts the samples to come; a threshold that proves
         of no use is given up for the next. Not more than 800 components are left by a compression.
-        With ``bandwidth="predictive"`` and full covariances kernels of half the correlations are
-        tried, too.
+        With ``bandwidth="predictive"`` and full covariances half of the correlations, and none of
+        them, are tried, too.
     bandwidth : str, float or array-like, default="predictive"
         How the kernel's covariance H is found:
 
@@ -119,7 +119,7 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
     expert_weights_ : dict of {str: ndarray}
         What prediction has found, as weights of sum one: "threshold" of shape (n_thresholds,), from
         the finest that is held to the coarsest; "width" (n_widths,), from the narrowest kernel to
-        the widest; "shape" (n_shapes,), the full covariance and that of half its correlations;
+        the widest; "shape" (n_shapes,), full covariances, half of the correlations, and none;
         "outliers" of shape (n_shapes, 3), the weight, of one in all, of single Gaussians with the
         standard deviations of all samples and 4 and 16 times as large ones; "memory", that of all
         samples, and of the newest by each factor. Of one entry where there is nothing to find.

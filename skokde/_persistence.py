@@ -22,7 +22,7 @@ from skokde._engine.state import Recent, State
 from skokde._validation import TINY
 
 # To be raised when what is stored changes; older formats stay readable.
-FORMAT = 2
+FORMAT = 3
 
 # The fields of the engine's tuples that are such tuples, or lists of them.
 PARTS: dict[type, dict[str, type]] = {
@@ -55,49 +55,6 @@ def unpacked(kind: type, value: Any) -> Any:
             for name, field in value.items()
         }
     )
-
-
-# What fields were called in earlier formats.
-RENAMED_SINCE_1 = {
-    "n_foretold": "n_compressed",
-    "evidence": "expert_counts",
-    "due": "next_checkpoint",
-    "window": "pending",
-    "predicted": "replay",
-}
-
-
-def upgraded(stored: Mapping[str, Any]) -> dict[str, Any]:
-    """An estimator's stored state, of any format, in the present one."""
-    state = dict(stored)
-    if state.pop("_format") == 1:
-        fields = ("_mixture", "_limit", "_n_foretold", "_evidence")
-        if all(name in state for name in fields):
-            state["_state"] = _renamed({name[1:]: state.pop(name) for name in fields})
-        if "_calibration" in state:
-            calibration = _renamed(state["_calibration"])
-            state["_calibration"] = calibration | {"refreshed": calibration["position"]}
-            state["_class_memory"] = None
-    return state
-
-
-def _renamed(value: Any) -> Any:
-    """Dicts of format 1 with the names of today."""
-    if isinstance(value, list):
-        return [_renamed(item) for item in value]
-    if isinstance(value, Mapping):
-        if "weights" in value and "precision" in value:
-            value = dict(value)
-            weights = value.pop("weights")
-            value |= {"exponents": weights[:2].copy(), "offsets": weights[2:].copy()}
-        if "log_densities" in value:
-            value = value | {"log_densities": value["log_densities"][:, None]}
-        value = {RENAMED_SINCE_1.get(k, k): _renamed(item) for k, item in value.items()}
-        if "n_compressed" in value:
-            value["level"], value["recent"] = 0, None
-            value["partitions"] = np.empty((0, value["n_compressed"]), dtype=np.intp)
-        return value
-    return value
 
 
 def expect(condition: Any, name: str, what: str = "") -> None:

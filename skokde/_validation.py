@@ -94,7 +94,9 @@ def check_settings(estimator: Any, n_features: int, structure: Structure | None 
     bandwidth = check_bandwidth(estimator.bandwidth, structure, n_features)
     shapes = (structure,)
     if most is not None and bandwidth is RULES["predictive"]:
-        bandwidth, shapes = FINE_PREDICTIVE, SHAPES[structure.name]
+        bandwidth = FINE_PREDICTIVE
+        if n_features > 1:
+            shapes = SHAPES[structure.name]
     return Settings(structure, bandwidth, thresholds, forgetting, cap, most, shapes, memories)
 
 

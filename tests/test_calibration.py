@@ -150,7 +150,7 @@ def by_hand(X, y, n_classes, parameters):
     """
     covariance_type = parameters["covariance_type"]
     settings = settings_of(OnlineKDEDensity(**parameters), X.shape[1])
-    pool = LogLinearPool.bayes(n_classes, settings.n_groups, 1)
+    pool = LogLinearPool.bayes(n_classes, settings.group_shares, 1)
     predicted = {c: [] for c in range(n_classes)}  # number of the row, its log-density
     for start, end in schedule(len(X), n_classes):
         if end >= len(X):  # it ends before the row that comes after it
@@ -210,7 +210,7 @@ EXPERTS = {
     "of all kinds": {},
 }
 each_kind_of_experts = pytest.mark.parametrize("experts", EXPERTS)
-N_GROUPS = {"full": {"of all kinds": 4}, "diag": {"of all kinds": 2}}
+N_GROUPS = {"full": {"of all kinds": 6}, "diag": {"of all kinds": 2}}
 
 
 @each_kind_of_experts
@@ -298,7 +298,7 @@ def test_probabilities_are_those_of_the_pool(covariance_type, threshold):
         kdes = [d._kde(classifier._scoring_settings()) for d in classifier.estimators_]
         groups = np.stack([kde.log_densities_of_groups(new) for kde in kdes], axis=2)
         log_densities = list(groups.transpose(1, 0, 2))
-        assert len(log_densities) == {"full": 4, "diag": 2}[covariance_type]
+        assert len(log_densities) == {"full": 6, "diag": 2}[covariance_type]
     else:
         log_densities = [classifier.predict_joint_log_proba(new) - log_prior]
     structure = STRUCTURES[covariance_type]
@@ -331,12 +331,16 @@ def test_before_the_first_window_ends_it_is_bayes_rule():
         np.testing.assert_allclose(
             classifier.predict_log_proba(X), log_softmax(joint, axis=1), rtol=1e-9, atol=1e-12
         )
-        # Of several groups it is that of the geometric mean of their densities.
+        # Of several groups it is that of a geometric mean of their densities, in which the first
+        # shape counts as much as all others.
         classifier = OnlineKDEClassifier().fit(X[:n], y[:n])
-        pool = classifier._calibration.pool.adapted(4, 1)
-        assert pool.weights.tolist() == [0.25] * 4 + [0.0] * 4
-        kdes = [d._kde(classifier._scoring_settings()) for d in classifier.estimators_]
-        logs = [kde.log_densities_of_groups(X).mean(axis=1) for kde in kdes]
+        settings = classifier._scoring_settings()
+        shares = [0.25] * 2 + [0.125] * 4
+        np.testing.assert_allclose(settings.group_shares, shares, rtol=1e-15)
+        pool = classifier._calibration.pool.adapted(settings.group_shares, 1)
+        assert pool.weights.tolist() == shares + [0.0] * 4
+        kdes = [d._kde(settings) for d in classifier.estimators_]
+        logs = [kde.log_densities_of_groups(X) @ shares for kde in kdes]
         joint = np.log(classifier.class_prior_) + np.column_stack(logs)
         np.testing.assert_allclose(
             classifier.predict_log_proba(X), log_softmax(joint, axis=1), rtol=1e-9, atol=1e-12

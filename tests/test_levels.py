@@ -232,7 +232,7 @@ def test_expert_weights(state_of, covariance_type, threshold, bandwidth, memory)
         before = state_of(model)
         weights = model.expert_weights_
         many = threshold == bandwidth == "predictive"
-        n_shapes = 2 if many and covariance_type == "full" else 1
+        n_shapes = 3 if many and covariance_type == "full" else 1
         n_thresholds = len(THRESHOLDS) - model._state.level if threshold == "predictive" else 1
         shapes = {
             "threshold": (n_thresholds,),

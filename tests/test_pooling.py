@@ -42,7 +42,8 @@ each_number = pytest.mark.parametrize("numbers", NUMBERS.values(), ids=NUMBERS)
 
 
 def bayes(n_classes=3, numbers=(1, 1)):
-    return LogLinearPool.bayes(n_classes, *numbers)
+    n_groups, n_discriminants = numbers
+    return LogLinearPool.bayes(n_classes, np.full(n_groups, 1.0 / n_groups), n_discriminants)
 
 
 def predictions(n=80, n_classes=3, *, seed=0, sure=3.0, numbers=(1, 1)):
@@ -134,9 +135,10 @@ def test_logits_by_hand():
 
 def test_other_densities_start_from_bayes_rule():
     pool = learn_pool(bayes(3, (2, 1)), *predictions(numbers=(2, 1)), MANY)
-    assert pool.adapted(2, 1) is pool
-    for numbers in ((1, 1), (4, 3), (1, 3)):
-        for ours, theirs in zip(pool.adapted(*numbers), bayes(3, numbers), strict=True):
+    assert pool.adapted(np.full(2, 0.5), 1) is pool
+    for n_groups, n_discriminants in ((1, 1), (4, 3), (1, 3)):
+        adapted = pool.adapted(np.full(n_groups, 1.0 / n_groups), n_discriminants)
+        for ours, theirs in zip(adapted, bayes(3, (n_groups, n_discriminants)), strict=True):
             np.testing.assert_array_equal(ours, theirs)
 
 

@@ -22,7 +22,7 @@ from skokde._engine.bandwidth import (
     normal_reference,
     shrinkage,
 )
-from skokde._engine.covariance import SHAPES, STRUCTURES
+from skokde._engine.covariance import SHAPES
 from skokde._engine.experts import (
     EM_STEPS,
     LONGEST_MEMORY,
@@ -363,23 +363,16 @@ RULES_BY_NAME = {"fine": FINE_PREDICTIVE} | RULES
 def levels_and_shapes(covariance_type, d, bandwidth="predictive", target=None):
     """Settings with two coarser levels, and kernels of all shapes that there are."""
     settings = twins.settings_of(covariance_type, d, bandwidth="predictive", target=target)
-    shapes = SHAPES[covariance_type]
-    if covariance_type == "full":
-        shapes = (*shapes, STRUCTURES["diag"])
     return settings._replace(
         bandwidth=RULES_BY_NAME[bandwidth],
         thresholds=np.array([0.015, 0.05, 0.2]),
-        shapes=shapes,
+        shapes=SHAPES[covariance_type],
     )
 
 
-def merged_by_hand(mixture, labels, only):
-    """Weights, means and full covariances with the groups of the leading components merged.
-
-    The shape, a matrix of factors, is that of the components' covariances; what groups of them add
-    is as it is.
-    """
-    full = only * twins.full_covariances(mixture.all_covariances())
+def merged_by_hand(mixture, labels):
+    """Weights, means and full covariances with the groups of the leading components merged."""
+    full = twins.full_covariances(mixture.all_covariances())
     n = len(labels)
     parts = [
         twins.moments(mixture.counts[group], mixture.means[group], full[group])
@@ -409,8 +402,7 @@ def test_experts_of_coarser_levels_and_other_shapes(d, covariance_type, bandwidt
     count, mean, covariance = twins.mixture_moments(mixture)
     if with_a_target:
         full_target = twins.full_covariances(target[None])[0]
-        worth = settings.bandwidth.target_worth * d
-        covariance = (count * covariance + worth * full_target) / (count + worth)
+        covariance = (count * covariance + d * full_target) / (count + d)
     reference = normal_reference(d, count)
     scales = {"predictive": KERNEL_SCALES, "fine": FINE_KERNEL_SCALES, "silverman": (1.0,)}[
         bandwidth
@@ -420,7 +412,7 @@ def test_experts_of_coarser_levels_and_other_shapes(d, covariance_type, bandwidt
     for shape in settings.shapes:
         left = 0.0 if shape.name == "diag" else shape.correlations
         only = left + (1.0 - left) * np.eye(d)
-        merged = [merged_by_hand(mixture, g, only) for g in (np.arange(n), *state.partitions)]
+        merged = [merged_by_hand(mixture, g) for g in (np.arange(n), *state.partitions)]
         for level, scale in product(range(len(merged)), scales):
             # Whatever the threshold, the widest kernels are those of one resolution.
             widest = bandwidth == "fine" and scale == max(scales)
@@ -428,9 +420,7 @@ def test_experts_of_coarser_levels_and_other_shapes(d, covariance_type, bandwidt
             b = reference * scale
             a = 1.0 / np.hypot(1.0, b) if shrinks else 1.0
             shrunk = mean + a * (means - mean)
-            widened = a**2 * (covariances + b**2 * only * covariance)
-            if shape.name == "diag":
-                widened = np.eye(d) * widened
+            widened = a**2 * only * (covariances + b**2 * covariance)
             by_hand.append(twins.mixture_log_pdf(points, weights, shrunk, widened))
         for scale in GAUSSIAN_SCALES if shrinks else ():
             gaussians.append(twins.log_pdf(points, mean, scale**2 * only * covariance))

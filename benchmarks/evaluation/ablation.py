@@ -27,15 +27,9 @@ from evaluation.datasets import load_dataset
 from evaluation.options import add_common_options
 from evaluation.protocol import StreamSplit, brier, log_loss, nll
 from skokde import OnlineKDEClassifier
-from skokde._engine.bandwidth import (
-    COMPRESSION_SCALE,
-    FINE_KERNEL_SCALES,
-    N_NARROW,
-    TARGET_WORTH,
-    Predictive,
-)
+from skokde._engine.bandwidth import FINE_KERNEL_SCALES, N_NARROW, Predictive
 from skokde._engine.compression import cluster
-from skokde._engine.covariance import STRUCTURES
+from skokde._engine.covariance import SHAPES, STRUCTURES
 from skokde._engine.experts import at_resolutions
 from skokde._engine.kde import Components, factorize
 from skokde._engine.shrinkage import shrink_covariance
@@ -76,22 +70,22 @@ def _no_shrinkage(widths: np.ndarray) -> np.ndarray:
     return np.ones_like(widths)
 
 
-def _rule(
-    scales: tuple[float, ...] = FINE_KERNEL_SCALES,
-    n_narrow: int = N_NARROW,
-    target_worth: float = TARGET_WORTH,
-    multiple: float = COMPRESSION_SCALE,
-) -> Predictive:
-    """The rule of the defaults, but for some of its constants."""
-    rule = Predictive(scales, n_narrow, target_worth)
+def _compressing_at(multiple: float) -> Predictive:
+    """The default rule with another `COMPRESSION_SCALE`."""
+    rule = Predictive(FINE_KERNEL_SCALES, N_NARROW)
     rule.multiple = multiple
     return rule
 
 
-def _no_prior(
-    covariance: np.ndarray, count: float, prior: np.ndarray, worth: float = 1.0
-) -> np.ndarray:
-    return covariance
+def _prior_worth(observations: float) -> Callable:
+    """`shrink_covariance`, worth this many times as much."""
+
+    def prior(covariance: np.ndarray, count: float, prior: np.ndarray) -> np.ndarray:
+        if not observations:
+            return covariance
+        return shrink_covariance(covariance, count / observations, prior)
+
+    return prior
 
 
 def _best_alone(
@@ -108,14 +102,12 @@ def _all_widths(resolutions: np.ndarray, settings: Settings) -> np.ndarray:
     return np.ones((resolutions[-1] + 1, settings.bandwidth.n_widths), dtype=bool)
 
 
-def _towards_diagonal(
-    covariance: np.ndarray, count: float, prior: np.ndarray, worth: float = 1.0
-) -> np.ndarray:
+def _towards_diagonal(covariance: np.ndarray, count: float, prior: np.ndarray) -> np.ndarray:
     """Shrinkage towards the pooled covariance, and as much again towards the diagonal."""
-    shrunk = shrink_covariance(covariance, count, prior, worth)
+    shrunk = shrink_covariance(covariance, count, prior)
     if shrunk.ndim == 1:
         return shrunk
-    return shrink_covariance(shrunk, count, np.diag(np.diag(shrunk)), worth)
+    return shrink_covariance(shrunk, count, np.diag(np.diag(shrunk)))
 
 
 def _merged_again(
@@ -183,10 +175,15 @@ VARIANTS: dict[str, Variant] = {
         {}, {POOLING + "Discriminant.log_densities": _no_discriminant}
     ),
     "kernels that inflate the variance": Variant({}, {BANDWIDTH + "shrinkage": _no_shrinkage}),
-    "one kernel width": Variant({}, {RULE: _rule((1.0,), 0)}),
-    "narrow and wide kernels in one density": Variant({}, {RULE: _rule(n_narrow=0)}),
+    "one kernel width": Variant({}, {RULE: Predictive((1.0,), 0)}),
+    "narrow and wide kernels in one density": Variant(
+        {}, {RULE: Predictive(FINE_KERNEL_SCALES, 0)}
+    ),
     "kernels of the data's shape alone": Variant(
         {}, {"skokde._validation.SHAPES": {name: (s,) for name, s in STRUCTURES.items()}}
+    ),
+    "no diagonal kernels": Variant(
+        {}, {"skokde._validation.SHAPES": SHAPES | {"full": SHAPES["full"][:-1]}}
     ),
     "the best estimate of each shape chosen, not mixed": Variant(
         {}, {"skokde._engine.experts.at_resolutions": _best_alone}
@@ -198,11 +195,11 @@ VARIANTS: dict[str, Variant] = {
     "all evidence remembered": Variant({}, {"skokde._engine.experts.MEMORY": 1.0}),
     "all predictions remembered by the pool": Variant({}, {POOLING + "MEMORY": 1.0}),
     "groups of experts of little use scored, too": Variant({}, {POOLING + "OF_NO_USE": 0.0}),
-    "compression under half the bandwidth": Variant({}, {RULE: _rule(multiple=0.35)}),
-    "compression under twice the bandwidth": Variant({}, {RULE: _rule(multiple=1.4)}),
-    "no prior for covariances": Variant({}, {PRIOR: _no_prior}),
-    "prior for covariances a fifth as strong": Variant({}, {RULE: _rule(target_worth=1.0)}),
-    "prior for covariances four times as strong": Variant({}, {RULE: _rule(target_worth=20.0)}),
+    "compression under half the bandwidth": Variant({}, {RULE: _compressing_at(0.35)}),
+    "compression under twice the bandwidth": Variant({}, {RULE: _compressing_at(1.4)}),
+    "no prior for covariances": Variant({}, {PRIOR: _prior_worth(0.0)}),
+    "prior for covariances three times as strong": Variant({}, {PRIOR: _prior_worth(3.0)}),
+    "prior for covariances ten times as strong": Variant({}, {PRIOR: _prior_worth(10.0)}),
     "covariances shrunk towards their diagonal too": Variant({}, {PRIOR: _towards_diagonal}),
     "prior of the pool a tenth as strong": Variant({}, {POOLING + "PRIOR_PRECISION": 1.0}),
     "prior of the pool ten times as strong": Variant({}, {POOLING + "PRIOR_PRECISION": 100.0}),

@@ -33,8 +33,6 @@ KERNEL_SCALES = (0.25, 0.5, 1.0, 2.0)
 # The same for models of fine resolution, and how many of them are called narrow.
 FINE_KERNEL_SCALES = (1.0 / 16.0, 0.25, 0.5, 2.0)
 N_NARROW = 2
-# What the covariance within the classes is worth then.
-TARGET_WORTH = 5.0
 GAUSSIAN_SCALES = (1.0, 4.0, 16.0)
 
 
@@ -68,8 +66,6 @@ class Rule(ABC):
     # The leading widths that make a group of their own, narrow kernels.
     n_narrow = 0
     gaussian_scales: tuple[float, ...] = ()
-    # Observations for each feature that the target of the covariance is worth.
-    target_worth = 1.0
     # Whether the kernel's shape is that of the data.
     follows_data = True
 
@@ -144,7 +140,7 @@ class ScaleRule(Rule):
         shapes = shapes or (structure,)
         if target is None and shapes == (structure,):
             return [Kernels.single(kernel_frame.frame)]
-        whitening = whiten(mixture, structure, target, self.target_worth)
+        whitening = whiten(mixture, structure, target)
         frames = [whitening.of_shape(shape).frame for shape in shapes]
         return [Kernels.single(frame.divided(kernel_frame.scale)) for frame in frames]
 
@@ -229,13 +225,10 @@ class Predictive(NormalReference):
 
     gaussian_scales = GAUSSIAN_SCALES
 
-    def __init__(
-        self, kernel_scales: tuple[float, ...], n_narrow: int, target_worth: float = 1.0
-    ) -> None:
+    def __init__(self, kernel_scales: tuple[float, ...], n_narrow: int) -> None:
         super().__init__(COMPRESSION_SCALE)
         self.kernel_scales = kernel_scales
         self.n_narrow = n_narrow
-        self.target_worth = target_worth
 
     @property
     def n_widths(self) -> int:
@@ -253,7 +246,7 @@ class Predictive(NormalReference):
         shapes: tuple[Structure, ...] | None = None,
         kernel_frame: KernelFrame | None = None,
     ) -> list[Kernels]:
-        whitening = whiten(mixture, structure, target, self.target_worth)
+        whitening = whiten(mixture, structure, target)
         widths = np.array(self.kernel_scales) * normal_reference(
             mixture.n_features, whitening.count
         )
@@ -279,7 +272,7 @@ RULES: dict[str, Rule] = {
 }
 
 # Where the resolution is found by prediction, too.
-FINE_PREDICTIVE = Predictive(FINE_KERNEL_SCALES, N_NARROW, TARGET_WORTH)
+FINE_PREDICTIVE = Predictive(FINE_KERNEL_SCALES, N_NARROW)
 
 
 def normal_reference(d: int, count: float) -> float:

@@ -27,7 +27,7 @@ class FullCovariance:
     Parameters
     ----------
     correlations : float, default=1.0
-        The share that is left of them in the shape of a kernel, see `shaped`.
+        The share that is left of them in a shape, see `shaped`.
     """
 
     name = "full"
@@ -172,7 +172,7 @@ STRUCTURES: dict[str, Structure] = {s.name: s for s in (FullCovariance(), Diagon
 
 # The shapes of kernels that are tried where nothing says which is right.
 SHAPES: dict[str, tuple[Structure, ...]] = {
-    "full": (STRUCTURES["full"], FullCovariance(correlations=0.5)),
+    "full": (STRUCTURES["full"], FullCovariance(correlations=0.5), STRUCTURES["diag"]),
     "diag": (STRUCTURES["diag"],),
 }
 

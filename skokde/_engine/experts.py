@@ -188,16 +188,18 @@ class Experts(NamedTuple):
         if expert_counts is not None:
             counts = at_resolutions(expert_counts, resolutions, settings)
             matter = that_matter(counts, widths)
-        levels = first_levels(resolutions)
+        model = mixture.sample_model
+        at_resolution = {0: model}
+        coarse = np.flatnonzero(matter[:, 1:].any(axis=0)) + 1
+        if len(coarse):
+            merged = model.grouped(partitions[first_levels(resolutions)[coarse] - 1])
+            at_resolution.update(zip(coarse.tolist(), merged, strict=True))
         estimates, gaussians = [], []
         of_shapes = rule.kernels(mixture, structure, target, settings.shapes, kernel_frame)
         for shape, kernels, wanted in zip(settings.shapes, of_shapes, matter, strict=True):
-            model = mixture.sample_model
+            models = [at_resolution[number] for number in np.flatnonzero(wanted).tolist()]
             if shape is not structure:
-                model = model._replace(covariances=shape.shaped(model.covariances))
-            models = [model] if wanted[0] else []
-            if wanted[1:].any():
-                models += model.grouped(partitions[levels[1:][wanted[1:]] - 1])
+                models = [model.shaped(shape) for model in models]
             families = iter(KernelFamily.of_all(models, kernels, widths[wanted]))
             estimates.append(tuple(next(families) if needed else None for needed in wanted))
             if rule.gaussian_scales:

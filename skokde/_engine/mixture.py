@@ -73,6 +73,10 @@ class SampleModel(NamedTuple):
             counts, means, covariances = counts[size:], means[size:], covariances[m:]
         return models
 
+    def shaped(self, shape: Structure) -> SampleModel:
+        """With what a shape has of the covariances."""
+        return self._replace(covariances=shape.shaped(self.covariances))
+
     def of_diracs(self, counts: np.ndarray, means: np.ndarray) -> SampleModel:
         """Of Diracs alone."""
         return SampleModel(counts, means, self.covariances[:0])

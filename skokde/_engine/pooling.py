@@ -79,17 +79,17 @@ class LogLinearPool(NamedTuple):
     count: float
 
     @classmethod
-    def bayes(cls, n_classes: int, n_groups: int, n_discriminants: int) -> Self:
-        """Bayes' rule, before any prediction; groups of experts count the same."""
-        exponents = np.append(np.full(n_groups, 1.0 / n_groups), np.zeros(n_discriminants))
+    def bayes(cls, n_classes: int, shares: np.ndarray, n_discriminants: int) -> Self:
+        """Bayes' rule, before any prediction, by the shares (n_groups,) of groups of experts."""
+        exponents = np.append(shares, np.zeros(n_discriminants))
         n = len(exponents) + n_classes
         return cls(exponents, np.zeros(n_classes), PRIOR_PRECISION * np.eye(n), 0.0)
 
-    def adapted(self, n_groups: int, n_discriminants: int) -> Self:
+    def adapted(self, shares: np.ndarray, n_discriminants: int) -> Self:
         """Bayes' rule if there are other densities than this pool is for."""
-        if len(self.exponents) == n_groups + n_discriminants:
+        if len(self.exponents) == len(shares) + n_discriminants:
             return self
-        return self.bayes(len(self.offsets), n_groups, n_discriminants)
+        return self.bayes(len(self.offsets), shares, n_discriminants)
 
     def of_groups(self, chosen: np.ndarray) -> Self:
         """The exponents of some of the groups of experts alone, by an array of bool."""

@@ -15,12 +15,11 @@ from skokde._engine.mixture import match_moments
 LEAST_SHARE = 1e-3
 
 
-def shrink_covariance(
-    covariance: np.ndarray, count: float, target: np.ndarray, worth: float = 1.0
-) -> np.ndarray:
-    """Covariance of samples, shrunk to a target.
+def shrink_covariance(covariance: np.ndarray, count: float, target: np.ndarray) -> np.ndarray:
+    """Covariance of samples, shrunk to a target that is worth one observation for each feature.
 
-    A thousandth of the target always stays.
+    With fewer than d the conjugate prior of a (d, d) covariance, the inverse Wishart distribution,
+    is improper: it is the weakest one that is a prior. A thousandth of it always stays.
 
     Parameters
     ----------
@@ -29,13 +28,9 @@ def shrink_covariance(
     count : float
         Their number.
     target : array of the same shape
-    worth : float, default=1.0
-        Observations for each feature that the target is worth. With fewer than d in all the
-        conjugate prior of a (d, d) covariance, the inverse Wishart distribution, is improper: one
-        for each makes the weakest prior there is.
     """
-    worth *= target.shape[-1]
-    share = max(worth / (count + worth), LEAST_SHARE)
+    d = target.shape[-1]
+    share = max(d / (count + d), LEAST_SHARE)
     return (1.0 - share) * covariance + share * target
 
 

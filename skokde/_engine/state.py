@@ -64,6 +64,17 @@ class Settings(NamedTuple):
         return len(self.shapes) * (2 if self.bandwidth.n_narrow else 1)
 
     @property
+    def group_shares(self) -> np.ndarray:
+        """What each group (n_groups,) counts before any prediction, sum one.
+
+        Half of it is for the shape that all covariances have, if others are tried, too.
+        """
+        n = len(self.shapes)
+        of_shapes = np.append(0.5, np.full(n - 1, 0.5 / (n - 1))) if n > 1 else np.ones(1)
+        sides = self.n_groups // n
+        return np.repeat(of_shapes / sides, sides)
+
+    @property
     def n_discriminants(self) -> int:
         """How many linear discriminants classes have: of all samples, and of short memories."""
         return 1 + len(self.memories)

@@ -134,9 +134,7 @@ def corrected_features(
     return constant | structure.lies_flat(filled.reshape(covariance.shape))
 
 
-def whiten(
-    mixture: Mixture, structure: Structure, target: np.ndarray | None = None, worth: float = 1.0
-) -> Whitening:
+def whiten(mixture: Mixture, structure: Structure, target: np.ndarray | None = None) -> Whitening:
     """Whitening of a mixture that is not empty.
 
     Parameters
@@ -145,12 +143,10 @@ def whiten(
     structure : Structure
     target : (d, d) or (d,) array, default=None
         What the covariance is shrunk to, see `shrink_covariance`.
-    worth : float, default=1.0
-        What that is worth.
     """
     chosen = inliers(mixture)
     count, mean, covariance = moments_of(mixture, chosen)
     if target is not None:
-        covariance = shrink_covariance(covariance, count, target, worth)
+        covariance = shrink_covariance(covariance, count, target)
     frame, correlation = frame_of(mean, covariance, structure)
     return Whitening(frame, covariance, correlation, count, chosen)

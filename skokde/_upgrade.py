@@ -1,0 +1,103 @@
+"""Stored states of earlier formats, made into those of the present one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from skokde._engine.pooling import PRIOR_PRECISION
+
+# What fields were called in format 1.
+RENAMED_SINCE_1 = {
+    "n_foretold": "n_compressed",
+    "evidence": "expert_counts",
+    "due": "next_checkpoint",
+    "window": "pending",
+    "predicted": "replay",
+}
+
+# Of models with full covariances whose threshold is predicted, in format 2: the estimates and the
+# Gaussians of each of two shapes, and their groups in the pool.
+SHAPES_OF_2, ESTIMATES_OF_2, GAUSSIANS_OF_2, GROUPS_OF_2 = 2, 24, 3, 4
+# In samples, of each expert that is new: prediction has yet to show what it is worth.
+CREDIT = 1e-4
+
+
+def upgraded(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """An estimator's stored state, of any format, in the present one."""
+    state = dict(stored)
+    number = state.pop("_format")
+    if number == 1:
+        state = _from_1(state)
+    return _replaced(state, _with_shapes_of_3) if number <= 2 else state
+
+
+def _replaced(value: Any, replace: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
+    """A value with all dicts in it replaced by what a function makes of them, inner ones first."""
+    if isinstance(value, list):
+        return [_replaced(item, replace) for item in value]
+    if isinstance(value, Mapping):
+        return replace({name: _replaced(item, replace) for name, item in value.items()})
+    return value
+
+
+def _from_1(state: dict[str, Any]) -> dict[str, Any]:
+    fields = ("_mixture", "_limit", "_n_foretold", "_evidence")
+    if all(name in state for name in fields):
+        stored = {name[1:]: state.pop(name) for name in fields}
+        state["_state"] = _replaced(stored, _renamed)
+    if "_calibration" in state:
+        calibration = _replaced(state["_calibration"], _renamed)
+        state["_calibration"] = calibration | {"refreshed": calibration["position"]}
+        state["_class_memory"] = None
+    return state
+
+
+def _renamed(stored: dict[str, Any]) -> dict[str, Any]:
+    """With the names of format 2, and the fields that there were not."""
+    if "weights" in stored and "precision" in stored:
+        weights = stored.pop("weights")
+        stored |= {"exponents": weights[:2].copy(), "offsets": weights[2:].copy()}
+    if "log_densities" in stored:
+        stored["log_densities"] = stored["log_densities"][:, None]
+    stored = {RENAMED_SINCE_1.get(name, name): item for name, item in stored.items()}
+    if "n_compressed" in stored:
+        stored["level"], stored["recent"] = 0, None
+        stored["partitions"] = np.empty((0, stored["n_compressed"]), dtype=np.intp)
+    return stored
+
+
+def _with_shapes_of_3(stored: dict[str, Any]) -> dict[str, Any]:
+    """With a third shape, which has next to no credit yet; of one feature with one shape in all."""
+    n_experts = SHAPES_OF_2 * (ESTIMATES_OF_2 + GAUSSIANS_OF_2)
+    if np.shape(stored.get("expert_counts")) == (n_experts,):
+        estimates, gaussians = np.split(stored["expert_counts"], [SHAPES_OF_2 * ESTIMATES_OF_2])
+        shapes = [a.reshape(SHAPES_OF_2, -1) for a in (estimates, gaussians)]
+        if stored["mixture"]["means"].shape[1] == 1:
+            parts = [of_shapes.sum(axis=0) for of_shapes in shapes]
+        else:
+            parts = [np.append(a, np.full(a.shape[1], CREDIT)) for a in shapes]
+        stored["expert_counts"] = np.concatenate(parts)
+    covariance, pool = stored.get("covariance"), stored.get("pool")
+    if np.ndim(covariance) == 2 and len(pool["exponents"]) > GROUPS_OF_2:
+        stored["pool"] = _pool_of_3(pool, len(covariance))
+        stored["replay"] = None  # what its rows have in other groups is not known
+    return stored
+
+
+def _pool_of_3(pool: dict[str, Any], d: int) -> dict[str, Any]:
+    exponents, precision = pool["exponents"], pool["precision"]
+    if d == 1:
+        of_shapes = exponents[:GROUPS_OF_2].reshape(SHAPES_OF_2, -1)
+        gone = np.arange(of_shapes.shape[1], GROUPS_OF_2)
+        precision = np.delete(np.delete(precision, gone, axis=0), gone, axis=1)
+        exponents = np.append(of_shapes.sum(axis=0), exponents[GROUPS_OF_2:])
+    else:
+        places = np.full(GROUPS_OF_2 // SHAPES_OF_2, GROUPS_OF_2)
+        exponents = np.insert(exponents, places, 0.0)
+        precision = np.insert(np.insert(precision, places, 0.0, axis=0), places, 0.0, axis=1)
+        new = GROUPS_OF_2 + np.arange(len(places))
+        precision[new, new] = PRIOR_PRECISION
+    return pool | {"exponents": exponents, "precision": np.ascontiguousarray(precision)}
