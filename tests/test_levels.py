@@ -278,6 +278,28 @@ def test_what_is_shown_is_what_is_scored(d, n, covariance_type, memory):
     np.testing.assert_allclose(kde.log_densities_of_groups(X), expected, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.parametrize("memory", [1.0, "predictive"])
+@both_structures
+def test_groups_alone_are_as_among_all(covariance_type, memory):
+    model = fitted(covariance_type, 250, 2, forgetting_factor=memory)
+    settings = model._settings()
+    kde = model._kde(settings)
+    X = twins.clumps(2, 90, seed=1)
+    expected = kde.log_densities_of_groups(X)
+    n = kde.n_groups
+    masks = [np.arange(n) == group for group in range(n)] + [np.arange(n) % 2 == 1]
+    for chosen in masks:
+        part = model._kde(settings, tuple(chosen.tolist()))
+        assert part.n_groups == np.count_nonzero(chosen)
+        assert len(part.weights) < len(kde.weights)
+        np.testing.assert_allclose(part.weights.sum(), 1.0, rtol=1e-12)
+        got = part.log_densities_of_groups(X)
+        np.testing.assert_allclose(got, expected[:, chosen], rtol=1e-12, atol=1e-12)
+        row = part.log_densities_of_groups_in_row(X[0])
+        np.testing.assert_allclose(row, expected[0, chosen], rtol=1e-9, atol=1e-9)
+    assert model._kde(settings, n * (True,)) is kde
+
+
 @both_structures
 def test_classes_have_experts_of_their_own(covariance_type):
     rng = np.random.default_rng(0)
