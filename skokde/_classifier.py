@@ -326,7 +326,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         groups = self._log_densities_of_groups(X, prior, settings, scored)
         nowhere = np.isneginf(groups.max(axis=(0, 2)))
         densities = [relative(logs, FARTHEST) for logs in groups]
-        joint = pool.logits(log_prior, np.stack([*densities, *self._discriminants(X)]))
+        joint = pool.logits(log_prior, np.stack([*densities, *self._discriminants(X, settings)]))
         joint[nowhere] = log_prior
         return normalized(joint)
 
@@ -655,9 +655,8 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
                 return density._kde(settings)
         return build_kde(state, settings, self.estimators_[code]._reference_kde)
 
-    def _discriminants(self, X: np.ndarray) -> np.ndarray:
+    def _discriminants(self, X: np.ndarray, settings: Settings) -> np.ndarray:
         """Of all classes (n_discriminants, n, n_classes); zero for those without a sample."""
-        settings = check_settings(self, self.n_features_in_, self._seen()[0]._structure)
         discriminants = self._snapshot.get(
             "discriminants", settings.memories, lambda: self._make_discriminants(settings)
         )

@@ -89,15 +89,16 @@ def _with_shapes_of_3(stored: dict[str, Any]) -> dict[str, Any]:
 
 def _pool_of_3(pool: dict[str, Any], d: int) -> dict[str, Any]:
     exponents, precision = pool["exponents"], pool["precision"]
+    sides = GROUPS_OF_2 // SHAPES_OF_2
     if d == 1:
-        of_shapes = exponents[:GROUPS_OF_2].reshape(SHAPES_OF_2, -1)
-        gone = np.arange(of_shapes.shape[1], GROUPS_OF_2)
-        precision = np.delete(np.delete(precision, gone, axis=0), gone, axis=1)
-        exponents = np.append(of_shapes.sum(axis=0), exponents[GROUPS_OF_2:])
+        of_one = exponents[:GROUPS_OF_2].reshape(SHAPES_OF_2, sides).sum(axis=0)
+        exponents = np.append(of_one, exponents[GROUPS_OF_2:])
+        kept = np.r_[:sides, GROUPS_OF_2 : len(precision)]
+        precision = precision[np.ix_(kept, kept)]
     else:
-        places = np.full(GROUPS_OF_2 // SHAPES_OF_2, GROUPS_OF_2)
-        exponents = np.insert(exponents, places, 0.0)
-        precision = np.insert(np.insert(precision, places, 0.0, axis=0), places, 0.0, axis=1)
-        new = GROUPS_OF_2 + np.arange(len(places))
-        precision[new, new] = PRIOR_PRECISION
-    return pool | {"exponents": exponents, "precision": np.ascontiguousarray(precision)}
+        exponents = np.insert(exponents, [GROUPS_OF_2] * sides, 0.0)
+        new = PRIOR_PRECISION * np.eye(len(precision) + sides)
+        old = np.r_[:GROUPS_OF_2, GROUPS_OF_2 + sides : len(new)]
+        new[np.ix_(old, old)] = precision
+        precision = new
+    return pool | {"exponents": exponents, "precision": precision}

@@ -95,7 +95,8 @@ class LogLinearPool(NamedTuple):
         """The exponents of some of the groups of experts alone, by an array of bool."""
         kept = np.append(chosen, np.ones(len(self.exponents) - len(chosen), dtype=bool))
         at = np.append(kept, np.ones(len(self.offsets), dtype=bool))
-        return self._replace(exponents=self.exponents[kept], precision=self.precision[at][:, at])
+        precision = self.precision[np.ix_(at, at)]
+        return self._replace(exponents=self.exponents[kept], precision=precision)
 
     def _places(self, chosen: np.ndarray) -> np.ndarray:
         n = len(self.exponents)
@@ -132,10 +133,7 @@ class LogLinearPool(NamedTuple):
         told_apart[:n_groups] = AS_IF_TOLD_APART * self.count
         assumed = self._replace(precision=self.precision + np.diag(told_apart))
         least = assumed._least_loss_without(self.exponents <= 0.0)
-        for _ in range(n_groups):
-            left = np.flatnonzero(~least.zero[:n_groups])
-            if len(left) <= 1:
-                break
+        while len(left := np.flatnonzero(~least.zero[:n_groups])) > 1:
             tried = (
                 assumed._least_loss_without(least.zero | (np.arange(len(least.zero)) == group))
                 for group in left
