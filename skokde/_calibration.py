@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from skokde._engine.experts import build_kde
-from skokde._engine.kde import KDE
+from skokde._engine.kde import KDE, in_boxes
 from skokde._engine.outliers import inlier_moments
 from skokde._engine.pooling import Discriminant, LogLinearPool, learn_pool, short_discriminants
 from skokde._engine.recent import counts_of_runs, memory_moments
@@ -293,12 +293,16 @@ class Calibration(NamedTuple):
         used = new if settings.memories else class_rebalanced(earlier, new, shares)
         settings = settings._replace(shrinkage_target=self.covariance)
 
+        order = in_boxes(used.rows)
+        ordered = used.rows[order]
+
         def log_densities_of(code: int) -> np.ndarray:
             kde = kde_of(code, pending.states[code], settings)
-            return kde.log_densities_of_groups(used.rows)
+            return kde.log_densities_of_groups(ordered)
 
         # Of groups, rows and classes.
-        log_densities = np.array(in_threads(log_densities_of, seen.tolist())).transpose(2, 1, 0)
+        log_densities = np.empty((settings.n_groups, len(ordered), len(seen)))
+        log_densities[:, order] = np.transpose(in_threads(log_densities_of, seen.tolist()))
         codes, rows = np.searchsorted(seen, used.codes), np.arange(len(used.codes))
         # Their classes have learned the earlier ones.
         log_densities[:, rows[:-n], codes[:-n]] = used.log_densities[:-n].T

@@ -483,9 +483,16 @@ def test_two_means(d, covariance_type, kind):
 SCALES = WIDTHS, SHRINKS = np.array([1.0, 2.5, 8.0, 1.5, 40.0]), np.array([1.0, 0.8, 0.3, 1.0, 1.0])
 
 
+def model_arrays(log_weights, means, covs, widths=WIDTHS, shrinks=SHRINKS):
+    """What densities of a single model take, under all kernels."""
+    bounds = intp([[0, len(covs)], [len(covs), len(means)]])
+    decomposed = _log_density.decompose(means, covs, widths, shrinks)
+    chosen = np.ones((1, len(widths)), dtype=np.uint8)
+    return log_weights, means, bounds, *decomposed, widths, shrinks, chosen
+
+
 def log_densities(points, log_weights, means, covs):
-    decomposed = _log_density.decompose(means, covs, WIDTHS, SHRINKS)
-    return _log_density.log_densities(points, log_weights, means, *decomposed, *SCALES)
+    return _log_density.log_densities(points, *model_arrays(log_weights, means, covs))
 
 
 @each_case
@@ -515,8 +522,8 @@ def test_log_densities_of_row(d, covariance_type, kind):
         for some in (slice(4), slice(5), slice(1, 4)):  # as many as are taken at a time, or not
             weights, means, covs = twins.random_components(d, covariance_type, kind, seed=seed)
             scales = WIDTHS[some].copy(), SHRINKS[some].copy()
-            arguments = np.log(weights), means, *_log_density.decompose(means, covs, *scales)
-            families.append(_row_density.RowFamily(*frame, 0.7, *arguments, *scales))
+            arguments = model_arrays(np.log(weights), means, covs, *scales)
+            families.append(_row_density.RowFamily(*frame, 0.7, *arguments))
             expected.append(
                 0.7 + twins.log_densities(point, np.log(weights), means, covs, *scales)[0]
             )
@@ -527,14 +534,50 @@ def test_log_densities_of_row(d, covariance_type, kind):
 def test_log_densities_of_row_far_out_and_with_a_vanished_weight():
     frame = np.zeros(1), np.ones(1), np.ones(1), 0.0
     log_weights, means, covs = np.array([-np.inf, 0.0]), np.array([[0.0], [3.0]]), np.empty((0, 1))
-    decomposed = _log_density.decompose(means, covs, *SCALES)
-    arguments = log_weights, means, *decomposed, *SCALES
+    arguments = model_arrays(log_weights, means, covs)
     got = log_densities_of_row(np.zeros(1), *frame, *arguments)
     expected = log_densities(np.zeros((1, 1)), log_weights, means, covs)[0]
     np.testing.assert_array_equal(got, expected)
     assert np.isneginf(log_densities_of_row(np.array([1e300]), *frame, *arguments)).all()
     arguments = np.full(2, -np.inf), *arguments[1:]
     assert np.isneginf(log_densities_of_row(np.zeros(1), *frame, *arguments)).all()
+
+
+@each_case
+def test_log_densities_of_several_models(d, covariance_type, kind):
+    # Under no kernel, the widest or the narrowest, some that are not next to each other, and all.
+    chosen = np.zeros((5, len(WIDTHS)), dtype=np.uint8)
+    chosen[1, -1] = chosen[2, 0] = chosen[3, [0, 2, 4]] = chosen[4] = 1
+    parts = [twins.random_components(d, covariance_type, kind, seed=seed) for seed in range(5)]
+    # The compounds of all stand first.
+    m, k = np.transpose([(len(covs), len(means)) for _, means, covs in parts])
+    bounds = np.cumsum(np.append(np.zeros((2, 1)), [m, k - m], axis=1), axis=1).astype(np.intp)
+    bounds[1] += bounds[0, -1]
+    weights, means = (
+        np.concatenate(
+            [part[i][:n] for part, n in zip(parts, m, strict=True)]
+            + [part[i][n:] for part, n in zip(parts, m, strict=True)]
+        )
+        for i in range(2)
+    )
+    covs = np.concatenate([part[2] for part in parts])
+    decomposed = _log_density.decompose(means, covs, *SCALES)
+    arrays = np.log(weights), means, bounds, *decomposed, *SCALES, chosen
+    points = 4.0 * np.random.default_rng(d).normal(size=(150, d))
+    expected = [
+        twins.log_densities(points, np.log(weights), means, covs, *SCALES)[:, some > 0]
+        for (weights, means, covs), some in zip(parts, chosen, strict=True)
+    ]
+    expected = np.concatenate(expected, axis=1)
+    assert expected.shape == (150, 1 + 1 + 3 + len(WIDTHS))
+    got = _log_density.log_densities(points, *arrays)
+    np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-12)
+    frame = random_frame(d, covariance_type)
+    row = points[0]
+    mapped = twins.points_in(row[None], *frame)
+    expected = _log_density.log_densities(mapped, *arrays)[0]
+    got = log_densities_of_row(row, *frame, 0.0, *arrays)
+    np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("covariance_type", ["full", "diag"])
@@ -872,7 +915,7 @@ def entries(covariance_type):
     members, starts, axis = intp(range(8)), intp([0, 3, 8]), np.ones(d)
     factors = _hellinger.factorize_all(covs, d)
     scales = WIDTHS, SHRINKS
-    decomposed = _log_density.decompose(means, covs, *scales)
+    arrays = model_arrays(np.log(weights), means, covs)
     every = twins.random_components(d, covariance_type, "mixed", all_covs=True)
     halves, details = np.full((4, 2), 0.5), np.stack([means[:4], means[4:]], axis=1)
     frame = random_frame(d, covariance_type)
@@ -911,12 +954,12 @@ def entries(covariance_type):
         Entry(_log_density.decompose, (means, covs, *scales), free=(0, 1)),
         Entry(
             _log_density.log_densities,
-            (means[:5], np.log(weights), means, *decomposed, *scales),
+            (means[:5], *arrays),
             free=(0,),
         ),
         Entry(
             log_densities_of_row,
-            (means[0], *frame, 0.7, np.log(weights), means, *decomposed, *scales),
+            (means[0], *frame, 0.7, *arrays),
         ),
         Entry(_moments.match_group_moments, (*mixture, members, starts), free=(2,)),
         Entry(_outliers.inliers, (*mixture, 0.1, 2.56, 20.0), free=(2,)),

@@ -17,6 +17,7 @@ from skokde._engine.experts import (
     next_level,
 )
 from skokde._engine.kde import KernelFamily, components_in
+from skokde._engine.mixture import SampleModels
 from skokde._validation import check_settings
 
 both_structures = pytest.mark.parametrize("covariance_type", ["full", "diag"])
@@ -328,12 +329,15 @@ def test_resolutions_together_are_as_each_alone(covariance_type):
     # Some of the widths of each, as the widest kernels have one resolution only.
     chosen = np.ones((4, kernels.n_widths), dtype=bool)
     chosen[[0, 1], -1] = False
-    families = KernelFamily.of_all([model, *together], kernels, chosen)
+    models = SampleModels.of([model, *together])
+    family = KernelFamily.of(models, kernels, chosen)
     points = twins.clumps(2, 20, seed=1)
-    for family, merged, widths in zip(families, [model, *alone], chosen, strict=True):
-        for got, expected in zip(family.model, merged, strict=True):
-            np.testing.assert_array_equal(got, expected)
-        expected = KernelFamily.of(merged, kernels, widths)
-        for got, array in zip(family.components, expected.components, strict=True):
-            np.testing.assert_array_equal(got, array)
-        np.testing.assert_array_equal(family.log_densities(points), expected.log_densities(points))
+    expected = []
+    for number, (merged, widths) in enumerate(zip([model, *alone], chosen, strict=True)):
+        counts, means, covariances = models.model(number)
+        np.testing.assert_allclose(counts * models.count, merged.counts, rtol=1e-15)
+        np.testing.assert_array_equal(means, merged.means)
+        np.testing.assert_array_equal(covariances, merged.covariances)
+        one = KernelFamily.of(SampleModels.of([merged]), kernels, widths[None])
+        expected.append(one.log_densities(points))
+    np.testing.assert_array_equal(family.log_densities(points), np.concatenate(expected, axis=1))

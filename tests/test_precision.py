@@ -14,12 +14,12 @@ from evaluation.precision import (
     COVARIANCES,
     DIMENSIONS,
     MP,
-    decompose,
     exact,
     frame_reference,
     kernel_case,
     log_densities,
     log_determinants,
+    model_arrays,
     model_case,
     reference,
     scikit_learn,
@@ -127,9 +127,10 @@ def test_thin_covariances(d, scale, rest):
     cov = 0.5 * (cov + cov.T)
     mean, points = rng.normal(size=(1, d)), 3.0 * rng.normal(size=(6, d))
     one = np.ones(1)
-    decomposed = decompose(mean, cov.reshape(1, -1), one, one)
-    assert len(decomposed[0]) == d // 2
-    scores = log_densities(points, np.zeros(1), mean, *decomposed, one, one)[:, 0]
+    arrays = model_arrays(np.zeros(1), mean, cov.reshape(1, -1), one, one)
+    vectors = arrays[3]
+    assert len(vectors) == d // 2
+    scores = log_densities(points, *arrays)[:, 0]
     truth = reference(points, one, mean, [exact(cov) + exact(np.eye(d))])
     # The pivots leave variances of some times the rest, next to the bandwidth's, which is one.
     assert truth.roundings(scores).max() <= bound(d, "full", 2.0 * scale) + 2.0 * rest / EPS

@@ -40,9 +40,9 @@ from skokde._engine.experts import (
     one_each,
     predict_latest,
     prior_counts,
+    reference_kde,
     reference_part,
 )
-from skokde._engine.kde import with_later
 from skokde._engine.learn import learn
 from skokde._engine.mixture import total_moments
 from skokde._engine.outliers import inliers
@@ -209,15 +209,10 @@ def test_outliers_stay_where_they_are(d, covariance_type, n):
         )
     # Those that come later do so, too.
     later = mean[None] - 1e4 * np.sqrt(np.diag(covariance))
-    family, *_ = with_later(experts.estimates[0], np.ones(1), later)
+    family = experts.estimates[0].of_diracs(np.ones(1), later)
     for column, parts in zip(family.log_densities(later).T, family.gaussians(), strict=True):
         np.testing.assert_allclose(column, twins.mixture_log_pdf(later, *parts), rtol=1e-8)
     np.testing.assert_allclose(family.gaussians()[0][1][-1:], later, rtol=1e-14)
-
-
-def n_estimates_of(kde):
-    """How many of the densities, the leading ones, are estimates of all samples."""
-    return sum(np.count_nonzero(family.chosen) for family in kde.estimates)
 
 
 def density_with_all_in_its_kernels(covariance_type, X, n, **parameters):
@@ -440,7 +435,7 @@ def test_experts_of_coarser_levels_and_other_shapes(d, covariance_type, bandwidt
     of_estimates[-1] *= 1e-2
     if shrinks:
         of_estimates[0, 0, 1] = 1e-5
-    kde = experts.mixed(counts, settings)
+    kde = Experts.of(mixture, state.partitions, settings, counts).mixed(counts, settings)
     expected = np.log(np.exp(logs) @ counts / counts.sum())
     np.testing.assert_allclose(kde.log_density(points), expected, rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(
@@ -450,7 +445,7 @@ def test_experts_of_coarser_levels_and_other_shapes(d, covariance_type, bandwidt
     expected = np.log(np.exp(logs) @ counts / counts.sum())
     np.testing.assert_allclose(kde.log_density(points), expected, rtol=1e-9, atol=1e-9)
     n_widths = 2 * len(scales) - (bandwidth == "fine")
-    assert n_estimates_of(kde) == n_widths * len(settings.shapes)
+    assert kde.n_estimates == n_widths * len(settings.shapes)
     # The same by groups: of each shape the narrow kernels and the wide ones, with the Gaussians.
     narrow = np.arange(len(scales)) < (2 if bandwidth == "fine" else 0)
     sides = (narrow, ~narrow) if bandwidth == "fine" else (~narrow,)
@@ -479,12 +474,29 @@ def test_later_samples_count_once_where_the_finest_resolution_is_not_scored(cova
     of_estimates, _ = by_kind(counts, settings)
     of_estimates[:, 0] = 1e-5
     state = state._replace(expert_counts=counts)
-    assert reference_part(state, settings).n_components < state.mixture.n_components
-    kde = build_kde(state, settings)
-    estimates = [f.model for f in kde.families if f.model.n_components > 1]
-    assert len(estimates) == 2 * len(settings.shapes)
-    for model in estimates:
-        np.testing.assert_allclose(model.counts.sum(), len(X), rtol=1e-12)
+    mixture, n = state.mixture, reference_part(state, settings).n_components
+    assert n < mixture.n_components
+    before, kde = reference_kde(state, settings), build_kde(state, settings)
+    points, share = twins.clumps(2, 20, seed=1), mixture.counts[n:].sum() / len(X)
+    logs = before.log_densities(points)
+    number = 0
+    for family in before.estimates:
+        assert family.models.n_models == 2  # of three
+        kernels = twins.full_covariances(family.covariances_back())
+        for width, kernel in zip(np.nonzero(family.chosen)[1], kernels, strict=True):
+            shrink, center = family.kernels.shrinks[width], family.kernels.frame.center
+            means = center + shrink * (mixture.means[n:] - center)
+            weights = mixture.counts[n:] / mixture.counts[n:].sum()
+            kernels_of_all = np.tile(kernel, (len(means), 1, 1))
+            later = twins.mixture_log_pdf(points, weights, means, kernels_of_all)
+            logs[:, number] = np.logaddexp(
+                np.log(1.0 - share) + logs[:, number], np.log(share) + later
+            )
+            number += 1
+    expected = np.log(np.exp(logs) @ before.weights)
+    np.testing.assert_allclose(kde.log_density(points), expected, rtol=1e-9, atol=1e-9)
+    expected = np.log(np.exp(logs) @ before.group_weights.T)
+    np.testing.assert_allclose(kde.log_densities_of_groups(points), expected, rtol=1e-9, atol=1e-9)
 
 
 @both_structures
@@ -536,8 +548,8 @@ def test_an_estimate_is_scored_however_little_its_weight(covariance_type):
     counts = np.where(np.arange(N_EXPERTS) < len(KERNEL_SCALES), 0.0, 1.0)
     counts[2] = 1e-6
     kde = scored(mixture, covariance_type, counts)
-    assert n_estimates_of(kde) == len(KERNEL_SCALES)
-    np.testing.assert_array_equal(np.flatnonzero(kde.weights[: n_estimates_of(kde)]), [2])
+    assert kde.n_estimates == len(KERNEL_SCALES)
+    np.testing.assert_array_equal(np.flatnonzero(kde.weights[: kde.n_estimates]), [2])
     bandwidth = twins.full_covariances(kde.bandwidth()[None])[0]
     expected = widths_by_hand(mixture, covariance_type)[2][2][-1]
     assert not mixture.all_covariances()[-1].any()
@@ -800,7 +812,10 @@ def test_other_bandwidths_have_one_expert_and_learn_nothing_of_it(bandwidth):
     np.testing.assert_array_equal(model._state.expert_counts, [PRIOR_COUNT])
     # A change of mind in mid-stream: what came since the last compression is predicted.
     model.set_params(bandwidth="predictive")
-    np.testing.assert_array_equal(kde_of(model).weights, PRIOR / PRIOR.sum())
+    weights = kde_of(model).weights
+    weights, later = np.split(weights, [N_EXPERTS])
+    weights[: len(later)] += later  # of samples since the last compression, under the same kernels
+    np.testing.assert_allclose(weights, PRIOR / PRIOR.sum(), rtol=1e-12)
     model.partial_fit(twins.clumps(1, 100, seed=1))
     assert model._state.expert_counts.shape == (N_EXPERTS,)
     assert model._state.expert_counts.sum() > 5.0

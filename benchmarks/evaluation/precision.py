@@ -145,16 +145,34 @@ def frame_reference(model: OnlineKDEDensity, points: np.ndarray) -> Reference:
     shares = iter(exact(kde.weights) / MP.fsum(exact(kde.weights)))
     parts = []
     for family in kde.families:
-        counts, compounds = exact(family.model.counts), exact(family.model.covariances)
-        counts, means = counts / MP.fsum(counts), mapped(family.model.means)
-        compounds = [turn.T @ cov @ turn if full else cov * turn**2 for cov in compounds]
-        scales = zip(exact(family.kernels.widths), exact(family.kernels.shrinks), strict=True)
-        for b, a in scales:
+        scales = list(zip(exact(family.kernels.widths), exact(family.kernels.shrinks), strict=True))
+        for number, width in zip(*np.nonzero(family.chosen), strict=True):
+            model, (b, a) = family.models.model(number), scales[width]
+            counts, means = exact(model.counts), mapped(model.means)
+            counts = counts / MP.fsum(counts)
+            compounds = [
+                turn.T @ cov @ turn if full else cov * turn**2 for cov in exact(model.covariances)
+            ]
             covariances = [a**2 * (cov + b**2 * identity(d, cov)) for cov in compounds]
             covariances += [(a * b) ** 2 * exact(np.ones(d))] * (len(counts) - len(compounds))
             parts += zip(next(shares) * counts, a * means, covariances, strict=True)
     log_scale = Gaussian(matrix).log_det - MP.fsum(_log(spread))
     return reference(mapped(points), *zip(*parts, strict=True), log_scale)
+
+
+def model_arrays(
+    log_weights: np.ndarray,
+    means: np.ndarray,
+    compounds: np.ndarray,
+    widths: np.ndarray,
+    shrinks: np.ndarray,
+) -> tuple[np.ndarray, ...]:
+    """What `log_densities` takes after the points, of one model under all kernels."""
+    m, k = len(compounds), len(means)
+    bounds = np.array([[0, m], [m, k]], dtype=np.intp)
+    decomposed = decompose(means, compounds, widths, shrinks)
+    chosen = np.ones((1, len(widths)), dtype=np.uint8)
+    return log_weights, means, bounds, *decomposed, widths, shrinks, chosen
 
 
 # -------------------------------------------------------------------------------------- peers
@@ -253,8 +271,8 @@ class KernelCase(NamedTuple):
 
     def scores(self, widths: np.ndarray = ONE, shrinks: np.ndarray = ONE) -> np.ndarray:
         weights, means, _ = self.mixture
-        decomposed = decompose(means, self.compounds, widths, shrinks)
-        return log_densities(self.points, np.log(weights), means, *decomposed, widths, shrinks)
+        arrays = model_arrays(np.log(weights), means, self.compounds, widths, shrinks)
+        return log_densities(self.points, *arrays)
 
     def truth(self, b: float = 1.0, a: float = 1.0) -> Reference:
         """The error against it is that of the kernel alone, but for the weights' logarithms."""

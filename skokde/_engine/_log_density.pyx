@@ -229,7 +229,7 @@ def decompose(
                     value[n + j] = fmax(covs[i, j], 0.0)
             for w in range(n_widths):
                 narrow = (shrinks[w] * widths[w]) * (shrinks[w] * widths[w])
-                log_det[i, w] = (d - rank) * log(narrow)
+                log_det[i, w] = (d - rank) * log(narrow) if rank < d else 0.0
                 for r in range(n, n + rank):
                     variance = shrinks[w] * shrinks[w] * value[r] + narrow
                     log_det[i, w] += log(variance)
@@ -269,23 +269,19 @@ cdef void least_precisions(
 cdef Py_ssize_t near_block(
     const double[:, ::1] x, const double[:, ::1] means, double least_shrink, double most_shrink,
     const double[:, ::1] bases, const double[::1] narrows, const double[:, ::1] leasts,
-    double[:, ::1] box, double[:, ::1] uppers, Py_ssize_t[::1] chosen,
+    const Py_ssize_t[::1] some, Py_ssize_t n_some, double[:, ::1] box, double[:, ::1] uppers,
+    Py_ssize_t[::1] places, Py_ssize_t n,
 ) noexcept nogil:
-    # The components that may count for any point of a whole block, by bounds over the box around
-    # it; being shrunk by several factors, a mean is a segment. Returns their number. There are no
-    # fmin and fmax, which are calls that most of the time would go to.
-    cdef Py_ssize_t d = x.shape[0], k = bases.shape[0], n_widths = bases.shape[1]
-    cdef Py_ssize_t a, i, j, w, m = leasts.shape[0], n = 0
+    # Of n components those that may count for any point of a whole block under some of the widths,
+    # by bounds over the box around it; being shrunk by several factors, a mean is a segment.
+    # Returns their number. There are no fmin and fmax, which are calls that most of the time would
+    # go to.
+    cdef Py_ssize_t d = x.shape[0], m = leasts.shape[0], c, i, j, s, w, n_near = 0
     cdef double low, high, below, above, near, far, gap
-    for j in range(d):
-        box[0, j] = box[1, j] = x[j, 0]
-        for a in range(1, BLOCK):
-            low = x[j, a]
-            box[0, j] = low if low < box[0, j] else box[0, j]
-            box[1, j] = low if low > box[1, j] else box[1, j]
-    for w in range(n_widths):
-        uppers[k, w] = -INFINITY  # the largest of the terms' lower bounds
-    for i in range(k):
+    for s in range(n_some):
+        uppers[n, s] = -INFINITY  # the largest of the terms' lower bounds
+    for c in range(n):
+        i = places[c]
         near = far = 0.0
         for j in range(d):
             low, high = least_shrink * means[i, j], most_shrink * means[i, j]
@@ -297,23 +293,37 @@ cdef Py_ssize_t near_block(
             below, above = high - box[0, j], box[1, j] - low
             gap = below if below > above else above
             far += gap * gap
-        for w in range(n_widths):
-            uppers[i, w] = bases[i, w] - 0.5 * near * (leasts[i, w] if i < m else narrows[w])
+        for s in range(n_some):
+            w = some[s]
+            uppers[c, s] = bases[i, w] - 0.5 * near * (leasts[i, w] if i < m else narrows[w])
             low = bases[i, w] - 0.5 * far * narrows[w]
-            uppers[k, w] = low if low > uppers[k, w] else uppers[k, w]
-    for i in range(k):
-        for w in range(n_widths):
-            if not uppers[i, w] < uppers[k, w] - NEGLIGIBLE:
-                chosen[n] = i
-                n += 1
+            uppers[n, s] = low if low > uppers[n, s] else uppers[n, s]
+    for c in range(n):
+        for s in range(n_some):
+            if not uppers[c, s] < uppers[n, s] - NEGLIGIBLE:
+                places[n_near] = places[c]
+                n_near += 1
                 break
-    return n
+    return n_near
+
+
+cdef void box_around(const double[:, ::1] x, double[:, ::1] box) noexcept nogil:
+    # The least and the largest coordinates of a whole block.
+    cdef Py_ssize_t a, j
+    cdef double value
+    for j in range(x.shape[0]):
+        box[0, j] = box[1, j] = x[j, 0]
+        for a in range(1, BLOCK):
+            value = x[j, a]
+            box[0, j] = value if value < box[0, j] else box[0, j]
+            box[1, j] = value if value > box[1, j] else box[1, j]
 
 
 def log_densities(
     const double[:, ::1] points,
     const double[::1] log_weights,
     const double[:, ::1] means,
+    const Py_ssize_t[:, ::1] bounds,
     const double[:, ::1] vectors,
     const double[::1] projections,
     const double[:, ::1] precisions,
@@ -321,6 +331,7 @@ def log_densities(
     const double[:, ::1] log_dets,
     const double[::1] widths,
     const double[::1] shrinks,
+    const unsigned char[:, ::1] chosen,
 ):
     """Log-densities under mixtures of N(a mu_i, a^2 (S_i + b^2 I)), in nats.
 
@@ -329,27 +340,37 @@ def log_densities(
     points : (n, d) array
     log_weights : (k,) array
     means : (k, d) array
+        Of the components of all models.
+    bounds : (2, n_models + 1) array of intp
+        Where each model's compounds begin, and its Diracs: those are the components before the
+        m-th, these the others.
     vectors, projections, precisions, starts, log_dets
         What `decompose` returns.
     widths, shrinks : (n_widths,) arrays
         The b and the a, positive.
+    chosen : (n_models, n_widths) array of bool
+        Under which of them each model is scored.
 
     Returns
     -------
-    (n, n_widths) array
+    (n, n_chosen) array
         Not NaN and below +inf for any points; -inf where the density is zero.
     """
     cdef Py_ssize_t n = points.shape[0], d = points.shape[1], k = means.shape[0]
     cdef Py_ssize_t m = starts.shape[0] - 1, n_widths = widths.shape[0]
+    cdef Py_ssize_t n_models = bounds.shape[1] - 1
     check_shapes(
         d, d,
         0 <= m <= k == log_weights.shape[0] and means.shape[1] == vectors.shape[1] == d
         and projections.shape[0] == precisions.shape[0] == starts[m]
         and vectors.shape[0] in (0, starts[m]) and log_dets.shape[0] == m
-        and precisions.shape[1] == log_dets.shape[1] == shrinks.shape[0] == n_widths,
+        and precisions.shape[1] == log_dets.shape[1] == shrinks.shape[0] == n_widths
+        and bounds.shape[0] == 2 and n_models >= 0 and bounds[0, 0] == 0
+        and bounds[0, n_models] == bounds[1, 0] == m and bounds[1, n_models] == k
+        and chosen.shape[0] == n_models and chosen.shape[1] == n_widths,
     )
-    cdef Py_ssize_t block, first, size, a, c, i, j, w, rank, n_chosen
-    cdef Py_ssize_t last, begin = 0, most = 0, group = 0
+    cdef Py_ssize_t block, first, size, a, c, i, j, r, s, w, rank, n_places, n_some
+    cdef Py_ssize_t last, column, begin = 0, most = 0, largest = 0, group = 0, n_chosen = 0
     cdef bint full = vectors.shape[0] > 0 or starts[m] == 0
     cdef int rows, stride = BLOCK, columns, order = <int>d
     cdef char no = b"N"
@@ -359,29 +380,36 @@ def log_densities(
     for i in range(m):
         most = max(most, starts[i + 1] - starts[i])
     group = max(most, 128) if full else 0
+    for r in range(n_models):
+        largest = max(largest, bounds[0, r + 1] - bounds[0, r] + bounds[1, r + 1] - bounds[1, r])
+        for w in range(n_widths):
+            n_chosen += chosen[r, w] != 0
     cdef double[:, ::1] x = np.zeros((d, BLOCK)), projected = np.empty((group, BLOCK))
-    cdef double[:, :, ::1] terms = np.empty((k, n_widths, BLOCK))
+    cdef double[:, :, ::1] terms = np.empty((largest, n_widths, BLOCK))
     cdef double[:, ::1] bases = np.empty((k, n_widths)), peaks = np.empty((n_widths, BLOCK))
-    cdef double[::1] narrows = np.empty(n_widths), lengths = np.empty(k)
-    cdef double[::1] squares = np.empty(BLOCK), products = np.empty(BLOCK), sums = np.empty(BLOCK)
-    cdef double[:, ::1] leasts = np.empty((m, n_widths)), uppers = np.empty((k + 1, n_widths))
+    cdef double[:, ::1] scales = np.empty((2, n_widths))
+    cdef double[::1] narrows = scales[0], log_narrows = scales[1], lengths = np.empty(k)
+    cdef double[:, ::1] buffers = np.empty((3, BLOCK))
+    cdef double[::1] squares = buffers[0], products = buffers[1], sums = buffers[2]
+    cdef double[:, ::1] leasts = np.empty((m, n_widths)), uppers = np.empty((largest + 1, n_widths))
     cdef double[:, ::1] box = np.empty((2, d))
-    cdef Py_ssize_t[::1] chosen = np.empty(k, dtype=np.intp)
-    out = np.empty((n, n_widths))
+    cdef Py_ssize_t[::1] places = np.empty(largest, dtype=np.intp)
+    cdef Py_ssize_t[::1] some = np.empty(n_widths, dtype=np.intp)
+    out = np.empty((n, n_chosen))
     cdef double[:, ::1] result = out
     cdef double* square
     cdef const double* coordinates = NULL
     with nogil:
         for w in range(n_widths):
             narrow = (shrinks[w] * widths[w]) * (shrinks[w] * widths[w])
-            narrows[w] = 1.0 / narrow
+            narrows[w], log_narrows[w] = 1.0 / narrow, log(narrow)
             least_shrink = fmin(least_shrink, shrinks[w])
             most_shrink = fmax(most_shrink, shrinks[w])
-            for i in range(k):
-                bases[i, w] = log_weights[i] - constant
-                bases[i, w] -= 0.5 * (log_dets[i, w] if i < m else d * log(narrow))
         for i in range(k):
             lengths[i] = dot(d, &means[i, 0], &means[i, 0])
+            for w in range(n_widths):
+                bases[i, w] = log_weights[i] - constant
+                bases[i, w] -= 0.5 * (log_dets[i, w] if i < m else d * log_narrows[w])
         if n >= BLOCK:
             least_precisions(d, starts, precisions, narrows, leasts)
         for block in range((n + BLOCK - 1) // BLOCK):
@@ -391,53 +419,69 @@ def log_densities(
             for a in range(size):
                 for j in range(d):
                     x[j, a] = points[first + a, j]
-            for w in range(n_widths):
-                for a in range(rows):
-                    peaks[w, a] = -INFINITY
             if size == BLOCK:
-                n_chosen = near_block(x, means, least_shrink, most_shrink, bases, narrows, leasts,
-                                      box, uppers, chosen)
-            else:
-                n_chosen = k
-                for i in range(k):
-                    chosen[i] = i
-            last = 0  # the first component whose points are not yet projected
-            for c in range(n_chosen):
-                i = chosen[c]
-                if full and last <= i < m:
-                    begin = last = i
-                    # Those of several small ones at a time.
-                    while last < m and starts[last + 1] - starts[i] <= group:
-                        last += 1
-                    columns = <int>(starts[last] - starts[i])
-                    if columns > 0:
-                        dgemm(&no, &no, &rows, &columns, &order, &one, &x[0, 0], &stride,
-                              <double*>&vectors[starts[i], 0], &order, &zero,
-                              &projected[0, 0], &stride)
-                rank = starts[i + 1] - starts[i] if i < m else 0
-                if rank < d:
-                    distances(rows, d, &x[0, 0], &means[i, 0], &squares[0], &products[0])
+                box_around(x, box)
+            column = 0
+            for r in range(n_models):
+                n_some = 0
                 for w in range(n_widths):
-                    square = &terms[c, w, 0]
-                    stretch = 1.0 - shrinks[w]
-                    if rank < d and narrows[w] * stretch * stretch * lengths[i] < LONG:
-                        shrunk_squares(rows, narrows[w], stretch, lengths[i], &squares[0],
-                                       &products[0], square)
-                    else:
-                        for a in range(rows):
-                            square[a] = 0.0
-                        if rank < d:
-                            add_squares(rows, d, &x[0, 0], &means[i, 0], shrinks[w], &narrows[w],
-                                        0, square)
-                    if rank > 0:
-                        if full:
-                            coordinates = &projected[starts[i] - starts[begin], 0]
-                        add_squares(rows, rank, coordinates if full else &x[0, 0],
-                                    &projections[starts[i]], shrinks[w],
-                                    &precisions[starts[i], w], n_widths, square)
-                    finish(rows, bases[i, w], square, &peaks[w, 0])
-            for w in range(n_widths):
-                log_sums(rows, n_chosen, n_widths * BLOCK, &terms[0, w, 0], &peaks[w, 0], &sums[0])
-                for a in range(size):
-                    result[first + a, w] = sums[a]
+                    if chosen[r, w]:
+                        some[n_some] = w
+                        n_some += 1
+                if n_some == 0:
+                    continue
+                n_places = 0
+                for j in range(2):
+                    for i in range(bounds[j, r], bounds[j, r + 1]):
+                        places[n_places] = i
+                        n_places += 1
+                if size == BLOCK:
+                    n_places = near_block(x, means, least_shrink, most_shrink, bases, narrows,
+                                          leasts, some, n_some, box, uppers, places, n_places)
+                for s in range(n_some):
+                    for a in range(rows):
+                        peaks[s, a] = -INFINITY
+                last = 0  # the first component whose points are not yet projected
+                for c in range(n_places):
+                    i = places[c]
+                    if full and last <= i < m:
+                        begin = last = i
+                        # Those of several small ones at a time.
+                        while (last < bounds[0, r + 1]
+                               and starts[last + 1] - starts[i] <= group):
+                            last += 1
+                        columns = <int>(starts[last] - starts[i])
+                        if columns > 0:
+                            dgemm(&no, &no, &rows, &columns, &order, &one, &x[0, 0], &stride,
+                                  <double*>&vectors[starts[i], 0], &order, &zero,
+                                  &projected[0, 0], &stride)
+                    rank = starts[i + 1] - starts[i] if i < m else 0
+                    if rank < d:
+                        distances(rows, d, &x[0, 0], &means[i, 0], &squares[0], &products[0])
+                    for s in range(n_some):
+                        w = some[s]
+                        square = &terms[c, s, 0]
+                        stretch = 1.0 - shrinks[w]
+                        if rank < d and narrows[w] * stretch * stretch * lengths[i] < LONG:
+                            shrunk_squares(rows, narrows[w], stretch, lengths[i], &squares[0],
+                                           &products[0], square)
+                        else:
+                            for a in range(rows):
+                                square[a] = 0.0
+                            if rank < d:
+                                add_squares(rows, d, &x[0, 0], &means[i, 0], shrinks[w],
+                                            &narrows[w], 0, square)
+                        if rank > 0:
+                            if full:
+                                coordinates = &projected[starts[i] - starts[begin], 0]
+                            add_squares(rows, rank, coordinates if full else &x[0, 0],
+                                        &projections[starts[i]], shrinks[w],
+                                        &precisions[starts[i], w], n_widths, square)
+                        finish(rows, bases[i, w], square, &peaks[s, 0])
+                for s in range(n_some):
+                    log_sums(rows, n_places, n_widths * BLOCK, &terms[0, s, 0], &peaks[s, 0],
+                             &sums[0])
+                    for a in range(size):
+                        result[first + a, column + s] = sums[a]
+                column += n_some
     return out

@@ -23,12 +23,13 @@ cdef extern from *:
     #endif
 
     typedef struct {
-        Py_ssize_t d, k, m, n_widths;
+        Py_ssize_t d, n_models, m, n_widths;
         int full;
         const double *point, *projected; /* on the eigenvectors of all covariances */
         const double *log_weights, *means, *projections, *precisions, *log_dets;
-        const Py_ssize_t *starts;
-        double *terms; /* (LANES, k), written */
+        const Py_ssize_t *bounds, *starts;
+        const unsigned char *chosen;
+        double *terms; /* LANES for each component of a model, written */
     } Family;
 
     /* squares[w] += precision * (x - shrink * mean)^2, for n coordinates */
@@ -53,13 +54,17 @@ cdef extern from *:
             terms[i] = exp_within(terms[i]);
     }
 
-    /* out[w] := log sum_i exp(log-density under the i-th component), for some widths */
+    /* out[w] := log sum_i exp(log-density under the i-th component), of a model, for some widths */
     INLINE void mix(
-        const int size, Family f, Py_ssize_t first, const double* some_shrinks,
+        const int size, Family f, Py_ssize_t model, Py_ssize_t first, const double* some_shrinks,
         const double* some_widths, double* restrict out
     ) {
         const double constant = 0.5 * f.d * log(2.0 * M_PI);
         double shrinks[LANES], precisions[LANES], log_dets[LANES], peaks[LANES], sums[LANES];
+        const Py_ssize_t* of_compounds = f.bounds + model;
+        const Py_ssize_t* of_diracs = of_compounds + f.n_models + 1;
+        const Py_ssize_t m = of_compounds[1] - of_compounds[0];
+        const Py_ssize_t k = m + of_diracs[1] - of_diracs[0];
         for (int w = 0; w < size; w++) {
             const double scale = some_shrinks[w] * some_widths[w];
             shrinks[w] = some_shrinks[w];
@@ -68,10 +73,11 @@ cdef extern from *:
             peaks[w] = -INFINITY;
             sums[w] = 0.0;
         }
-        for (Py_ssize_t i = 0; i < f.k; i++) {
-            const Py_ssize_t start = i < f.m ? f.starts[i] : 0;
-            const Py_ssize_t rank = i < f.m ? f.starts[i + 1] - start : 0;
-            const double* dets = i < f.m ? f.log_dets + i * f.n_widths + first : log_dets;
+        for (Py_ssize_t n = 0; n < k; n++) {
+            const Py_ssize_t i = n < m ? of_compounds[0] + n : of_diracs[0] + (n - m);
+            const Py_ssize_t start = n < m ? f.starts[i] : 0;
+            const Py_ssize_t rank = n < m ? f.starts[i + 1] - start : 0;
+            const double* dets = n < m ? f.log_dets + i * f.n_widths + first : log_dets;
             const double base = f.log_weights[i] - constant;
             double squares[LANES] = {0.0};
             if (rank < f.d)
@@ -86,36 +92,49 @@ cdef extern from *:
                 const double square = squares[w] < 0.0 ? 0.0 : squares[w];
                 const double finite = base - 0.5 * dets[w] - 0.5 * square;
                 const double term = square == square ? finite : -INFINITY;
-                f.terms[w * f.k + i] = term;
+                f.terms[w * k + n] = term;
                 peaks[w] = term > peaks[w] ? term : peaks[w];
             }
         }
         for (int w = 0; w < size; w++)
-            exponentials(f.k, peaks[w], f.terms + w * f.k);
-        for (Py_ssize_t i = 0; i < f.k; i++)
+            exponentials(k, peaks[w], f.terms + w * k);
+        for (Py_ssize_t n = 0; n < k; n++)
             for (int w = 0; w < size; w++)
-                sums[w] += f.terms[w * f.k + i];
+                sums[w] += f.terms[w * k + n];
         for (int w = 0; w < size; w++)
             out[w] = peaks[w] > -INFINITY ? peaks[w] + log(sums[w]) : -INFINITY;
     }
 
-    /* Log-densities for all widths; the compiler unrolls what has the usual number of them. */
+    /* Log-densities for all that is chosen; the compiler unrolls the usual number of widths. */
     FOR_EACH_PROCESSOR
     static void mix_all(
         Family f, const double* shrinks, const double* widths, double* restrict out
     ) {
-        for (Py_ssize_t w = 0; w < f.n_widths; w += LANES) {
-            if (f.n_widths - w >= LANES)
-                mix(LANES, f, w, shrinks + w, widths + w, out + w);
-            else
-                mix((int)(f.n_widths - w), f, w, shrinks + w, widths + w, out + w);
+        for (Py_ssize_t model = 0; model < f.n_models; model++) {
+            const unsigned char* chosen = f.chosen + model * f.n_widths;
+            Py_ssize_t first = 0, end = f.n_widths;
+            while (first < end && !chosen[first])
+                first++;
+            while (first < end && !chosen[end - 1])
+                end--;
+            for (Py_ssize_t w = first; w < end; w += LANES) {
+                const int size = end - w < LANES ? (int)(end - w) : LANES;
+                double logs[LANES];
+                if (size == LANES)
+                    mix(LANES, f, model, w, shrinks + w, widths + w, logs);
+                else
+                    mix(size, f, model, w, shrinks + w, widths + w, logs);
+                for (int i = 0; i < size; i++)
+                    if (chosen[w + i])
+                        *out++ = logs[i];
+            }
         }
     }
     """
     enum: LANES
 
     ctypedef struct Family:
-        Py_ssize_t d, k, m, n_widths
+        Py_ssize_t d, n_models, m, n_widths
         int full
         const double* point
         const double* projected
@@ -124,7 +143,9 @@ cdef extern from *:
         const double* projections
         const double* precisions
         const double* log_dets
+        const Py_ssize_t* bounds
         const Py_ssize_t* starts
+        const unsigned char* chosen
         double* terms
     void mix_all(
         Family family, const double* shrinks, const double* widths, double* out
@@ -141,44 +162,65 @@ cdef class RowFamily:
         Of the frame.
     log_det : float
         Of the frame, too.
-    log_weights, means, vectors, projections, precisions, starts, log_dets, widths, shrinks
+    log_weights, means, bounds, vectors, projections, precisions, starts, log_dets, widths, \
+shrinks, chosen
         What `_log_density.log_densities` takes after the points.
     """
 
     cdef const double[::1] center, spread, matrix, log_weights, projections, widths, shrinks
     cdef const double[:, ::1] means, vectors, precisions, log_dets
+    cdef const Py_ssize_t[:, ::1] bounds
     cdef const Py_ssize_t[::1] starts
+    cdef const unsigned char[:, ::1] chosen
     cdef double log_det
+    cdef Py_ssize_t n_chosen, largest
     cdef Family family
 
     def __init__(
-        self, center, spread, matrix, double log_det, log_weights, means, vectors, projections,
-        precisions, starts, log_dets, widths, shrinks,
+        self, center, spread, matrix, double log_det, log_weights, means, bounds, vectors,
+        projections, precisions, starts, log_dets, widths, shrinks, chosen,
     ):
+        cdef Py_ssize_t r, w
         self.center, self.spread, self.matrix, self.log_det = center, spread, matrix, log_det
-        self.log_weights, self.means, self.vectors = log_weights, means, vectors
-        self.projections, self.precisions, self.starts = projections, precisions, starts
-        self.log_dets, self.widths, self.shrinks = log_dets, widths, shrinks
+        self.log_weights, self.means, self.bounds = log_weights, means, bounds
+        self.vectors, self.projections, self.precisions = vectors, projections, precisions
+        self.starts, self.log_dets = starts, log_dets
+        self.widths, self.shrinks, self.chosen = widths, shrinks, chosen
         cdef Family* f = &self.family
-        f.d, f.k, f.m = self.means.shape[1], self.means.shape[0], self.starts.shape[0] - 1
+        cdef Py_ssize_t k = self.means.shape[0]
+        f.d, f.n_models, f.m = self.means.shape[1], self.bounds.shape[1] - 1, starts.shape[0] - 1
         f.n_widths, f.full = self.widths.shape[0], self.vectors.shape[0] > 0
         check_shapes(
             f.d, self.matrix.shape[0],
-            0 <= f.m <= f.k == self.log_weights.shape[0] and self.vectors.shape[1] == f.d
+            0 <= f.m <= k == self.log_weights.shape[0] and self.vectors.shape[1] == f.d
             and self.center.shape[0] == self.spread.shape[0] == f.d
             and self.projections.shape[0] == self.precisions.shape[0] == self.starts[f.m]
             and self.vectors.shape[0] in (0, self.starts[f.m])
-            and self.log_dets.shape[0] == f.m and 0 < f.k and 0 < f.n_widths
+            and self.log_dets.shape[0] == f.m and 0 < k and 0 < f.n_widths
             and self.precisions.shape[1] == self.log_dets.shape[1] == f.n_widths
-            and self.shrinks.shape[0] == f.n_widths,
+            and self.shrinks.shape[0] == f.n_widths
+            and self.bounds.shape[0] == 2 and 0 < f.n_models and self.bounds[0, 0] == 0
+            and self.bounds[0, f.n_models] == self.bounds[1, 0] == f.m
+            and self.bounds[1, f.n_models] == k
+            and self.chosen.shape[0] == f.n_models and self.chosen.shape[1] == f.n_widths,
         )
         f.log_weights, f.means, f.starts = (
             &self.log_weights[0], &self.means[0, 0], &self.starts[0]
         )
+        f.bounds, f.chosen = &self.bounds[0, 0], &self.chosen[0, 0]
         if f.m:
             f.log_dets = &self.log_dets[0, 0]
         if self.starts[f.m]:
             f.projections, f.precisions = &self.projections[0], &self.precisions[0, 0]
+        self.n_chosen = self.largest = 0
+        for r in range(f.n_models):
+            self.largest = max(
+                self.largest,
+                self.bounds[0, r + 1] - self.bounds[0, r]
+                + self.bounds[1, r + 1] - self.bounds[1, r],
+            )
+            for w in range(f.n_widths):
+                self.n_chosen += self.chosen[r, w] != 0
 
 
 def log_densities_of_row(const double[::1] row, list families):
@@ -202,8 +244,8 @@ def log_densities_of_row(const double[::1] row, list families):
     cdef Family f
     for family in families:
         check_shapes(d, family.matrix.shape[0], family.family.d == d)
-        n += family.family.n_widths
-        most = max(most, family.family.k)
+        n += family.n_chosen
+        most = max(most, family.largest)
         longest = max(longest, family.projections.shape[0])
     out = np.empty(n)
     cdef double[::1] result = out, point = np.empty(d), projected = np.empty(longest)
@@ -226,7 +268,7 @@ def log_densities_of_row(const double[::1] row, list families):
                 dgemv(&transposed, &order, &columns, &one, <double*>&family.vectors[0, 0], &order,
                       &point[0], &step, &zero, &projected[0], &step)
             mix_all(f, &family.shrinks[0], &family.widths[0], &result[n])
-        for w in range(n, n + f.n_widths):
+        for w in range(n, n + family.n_chosen):
             result[w] += family.log_det
-        n += f.n_widths
+        n += family.n_chosen
     return out

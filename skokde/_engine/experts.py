@@ -19,7 +19,7 @@ import numpy as np
 from skokde._engine import recent
 from skokde._engine.bandwidth import KernelFrame
 from skokde._engine.kde import KDE, KernelFamily
-from skokde._engine.mixture import Mixture
+from skokde._engine.mixture import Mixture, SampleModels
 from skokde._engine.state import INITIAL_LIMIT, Settings, State
 
 # Equal weights are worth this number of samples before any is predicted.
@@ -142,11 +142,11 @@ class Experts(NamedTuple):
 
     Attributes
     ----------
-    estimates : tuple of tuples of KernelFamily or None
-        For each shape, and each resolution that differs from the one before; None if it does not
-        matter.
-    widths : (n_resolutions, n_widths) array of bool
-        Which of them each resolution has, see `widths_at`.
+    estimates : tuple of KernelFamily
+        For each shape, at all resolutions that matter to any.
+    scored : (n_shapes, n_resolutions, n_widths) array of bool
+        Which of the densities are there: of each shape, at each resolution that differs from the
+        one before and matters, under each width that it has, see `widths_at`.
     gaussians : tuple of KernelFamily
         For each shape, of one component, the mean; there may be none.
     resolutions : (1 + n_levels,) array of intp
@@ -154,8 +154,8 @@ class Experts(NamedTuple):
         one.
     """
 
-    estimates: tuple[tuple[KernelFamily | None, ...], ...]
-    widths: np.ndarray
+    estimates: tuple[KernelFamily, ...]
+    scored: np.ndarray
     gaussians: tuple[KernelFamily, ...]
     resolutions: np.ndarray
 
@@ -176,7 +176,9 @@ class Experts(NamedTuple):
         partitions : (n_levels, n_compressed) array
         settings : Settings
         expert_counts : (n_experts,) array, default=None
-            By which it is told which experts matter; None: all do.
+            By which it is told which experts matter: estimates that weigh little beside the best
+            of their shape don't. None: all do. Single Gaussians always do, for what no estimate
+            has seen.
         kernel_frame : KernelFrame, default=None
             That of the mixture, where it is known.
         """
@@ -188,36 +190,36 @@ class Experts(NamedTuple):
         if expert_counts is not None:
             counts = at_resolutions(expert_counts, resolutions, settings)
             matter = that_matter(counts, widths)
-        model = mixture.sample_model
-        at_resolution = {0: model}
-        coarse = np.flatnonzero(matter[:, 1:].any(axis=0)) + 1
+        scored = matter[:, :, None] & widths
+        needed = matter.any(axis=0)
+        coarse = np.flatnonzero(needed[1:]) + 1
+        resolved = [mixture.sample_model] if needed[0] else []
         if len(coarse):
-            merged = model.grouped(partitions[first_levels(resolutions)[coarse] - 1])
-            at_resolution.update(zip(coarse.tolist(), merged, strict=True))
+            resolved += mixture.sample_model.grouped(
+                partitions[first_levels(resolutions)[coarse] - 1]
+            )
+        models = SampleModels.of(resolved)
         estimates, gaussians = [], []
         of_shapes = rule.kernels(mixture, structure, target, settings.shapes, kernel_frame)
-        for shape, kernels, wanted in zip(settings.shapes, of_shapes, matter, strict=True):
-            models = [at_resolution[number] for number in np.flatnonzero(wanted).tolist()]
-            if shape is not structure:
-                models = [model.shaped(shape) for model in models]
-            families = iter(KernelFamily.of_all(models, kernels, widths[wanted]))
-            estimates.append(tuple(next(families) if needed else None for needed in wanted))
+        for shape, kernels, of_shape in zip(settings.shapes, of_shapes, scored, strict=True):
+            shaped = models if shape is structure else models.shaped(shape)
+            estimates.append(KernelFamily.of(shaped, kernels, of_shape[needed]))
             if rule.gaussian_scales:
                 gaussians.append(KernelFamily.single_gaussians(kernels, rule.gaussian_scales))
-        return cls(tuple(estimates), widths, tuple(gaussians), resolutions)
+        return cls(tuple(estimates), scored, tuple(gaussians), resolutions)
 
     def log_densities(self, X: np.ndarray) -> np.ndarray:
         """Log-densities (n, n_experts) of rows, in nats, where all experts are there."""
         parts = []
-        widest = self.widths[:, -1]
-        for families in self.estimates:
-            logs = np.empty((*self.widths.shape, len(X)))
-            for family, of_family, widths in zip(families, logs, self.widths, strict=True):
-                of_family[widths] = family.log_densities(X).T
-            logs[~widest, -1] = logs[widest.argmax(), -1]
-            parts += list(logs[self.resolutions])
-        parts += [family.log_densities(X).T for family in self.gaussians]
-        return np.concatenate(parts).T
+        for family, scored in zip(self.estimates, self.scored, strict=True):
+            logs = np.empty((len(X), *scored.shape))
+            logs[:, scored] = family.log_densities(X)
+            only = scored[:, -1].argmax()
+            logs[:, ~scored[:, -1], -1] = logs[:, only, -1, None]
+            n_experts = self.resolutions.size * logs.shape[2]
+            parts.append(logs[:, self.resolutions].reshape(len(X), n_experts))
+        parts += [family.log_densities(X) for family in self.gaussians]
+        return np.concatenate(parts, axis=1)
 
     def log_densities_with_later(
         self, log_densities: np.ndarray, X: np.ndarray, counts: np.ndarray, means: np.ndarray
@@ -232,11 +234,11 @@ class Experts(NamedTuple):
             Of the Diracs.
         """
         parts = []
-        for finest, *_ in self.estimates:
-            diracs = KernelFamily.of(finest.model.of_diracs(counts, means), finest.kernels)
+        for family in self.estimates:
+            diracs = family.of_diracs(counts, means)
             parts += [diracs.log_densities(X)] * len(self.resolutions)
         later = np.concatenate(parts, axis=1)
-        before, added = self.estimates[0][0].model.counts.sum(), counts.sum()
+        before, added = self.estimates[0].models.count, counts.sum()
         out = log_densities.copy()
         out[:, : later.shape[1]] = np.logaddexp(
             out[:, : later.shape[1]] + np.log(before / (before + added)),
@@ -245,39 +247,29 @@ class Experts(NamedTuple):
         return out
 
     def mixed(self, expert_counts: np.ndarray, settings: Settings) -> KDE:
-        """What is scored: estimates that weigh little beside the best of their shape are left out.
-
-        Single Gaussians never are: they are for what no estimate has seen.
-        """
-        rule = settings.bandwidth
+        """What is scored of them, weighted."""
         counts = at_resolutions(expert_counts, self.resolutions, settings)
         _, of_gaussians = by_kind(expert_counts, settings)
-        matter = that_matter(counts, self.widths)
-        families = [
-            family
-            for of_shape, needed in zip(self.estimates, matter, strict=True)
-            for family, is_needed in zip(of_shape, needed, strict=True)
-            if is_needed
-        ]
-        scored = matter[:, :, None] & self.widths
         # Of each density the shape, and whether it belongs with narrow kernels or wide ones.
-        of_shape, _, width = np.nonzero(scored)
+        of_shape, _, width = np.nonzero(self.scored)
         shape = np.append(of_shape, np.nonzero(of_gaussians + 1.0)[0])
-        narrow = width < rule.n_narrow
+        n_narrow = settings.bandwidth.n_narrow
+        narrow = width < n_narrow
         both = np.ones(of_gaussians.size, dtype=bool)
         sides = (np.append(narrow, both), np.append(~narrow, both))
         groups = np.array(
             [
                 (shape == number) & side
                 for number in range(len(settings.shapes))
-                for side in (sides if rule.n_narrow else sides[1:])
+                for side in (sides if n_narrow else sides[1:])
             ]
         )
-        weights = np.append(where_scored(counts, self.widths)[scored], of_gaussians)
+        held = where_scored(counts, widths_at(self.resolutions, settings))[self.scored]
+        weights = np.append(held, of_gaussians)
         weights /= weights.sum()
         group_weights = groups * weights
         group_weights /= group_weights.sum(axis=1, keepdims=True)
-        return KDE(tuple(families), self.gaussians, weights, group_weights)
+        return KDE(self.estimates, self.gaussians, weights, group_weights)
 
 
 def at_resolutions(

@@ -8,11 +8,12 @@ from functools import cached_property
 from typing import NamedTuple, Self
 
 import numpy as np
+from scipy.linalg import block_diag
 
 from skokde._engine._hellinger import factorize_all
 from skokde._engine._log_density import BOX, decompose, log_densities
 from skokde._engine._row_density import RowFamily, log_densities_of_row
-from skokde._engine.mixture import SampleModel, flatten
+from skokde._engine.mixture import SampleModel, SampleModels
 from skokde._engine.whitening import Frame
 
 # In standard deviations of the whole: a component farther out than this is not shrunk.
@@ -113,110 +114,92 @@ def log(weights: np.ndarray) -> np.ndarray:
         return np.log(weights)
 
 
+def nothing_decomposed(d: int, n_widths: int) -> tuple[np.ndarray, ...]:
+    """What `decompose` returns of no covariances, in less time than a call takes."""
+    no_widths = np.empty((0, n_widths))
+    return np.empty((0, d)), np.empty(0), no_widths, np.zeros(1, dtype=np.intp), no_widths
+
+
+def log_of_mixture(logs: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Log-densities (n,) of mixtures of densities whose logarithms (n, n_densities) are known.
+
+    numpy.logaddexp.reduce does the same in several times the time.
+    """
+    top = logs.max(axis=1)
+    below = logs - np.where(top > -np.inf, top, 0.0)[:, None]
+    return top + log(np.exp(below) @ weights)
+
+
 def factorize(components: Components) -> Factors:
     """Factors of the covariances of the KDE's components."""
     return Factors(*factorize_all(components.covariances, components.means.shape[1]))
 
 
-class KernelFamily(NamedTuple):
-    """A sample model under several kernels of one shape: densities that share most of their work.
+@dataclass(frozen=True, eq=False)
+class KernelFamily:
+    """Sample models under kernels of one shape: densities that share most of their work.
 
     Attributes
     ----------
-    model : SampleModel
+    models : SampleModels
     kernels : Kernels
         All of the shape.
-    chosen : (n_widths,) array of bool
-        Those that the densities have.
-    components : Components
+    chosen : (n_models, n_widths) array of bool
+        Under which of them each model is a density.
+    log_weights : (k,) array
+    centers : (k, d) array
+        In the kernels' frame.
     decomposed : tuple of arrays
         See `decompose`.
     """
 
-    model: SampleModel
+    models: SampleModels
     kernels: Kernels
     chosen: np.ndarray
-    components: Components
+    log_weights: np.ndarray
+    centers: np.ndarray
     decomposed: tuple[np.ndarray, ...]
+
+    @classmethod
+    def of(cls, models: SampleModels, kernels: Kernels, chosen: np.ndarray | None = None) -> Self:
+        """Under the chosen kernels, or all."""
+        if chosen is None:
+            chosen = np.ones((models.n_models, kernels.n_widths), dtype=bool)
+        centers = kernels.centers(models.means)
+        if len(models.covariances):
+            covariances = kernels.frame.covariances(models.covariances)
+            decomposed = decompose(centers, covariances, kernels.widths, kernels.shrinks)
+        else:
+            decomposed = nothing_decomposed(centers.shape[1], kernels.n_widths)
+        return cls(models, kernels, chosen, log(models.weights), centers, decomposed)
 
     @classmethod
     def single_gaussians(cls, kernels: Kernels, scales: Sequence[float]) -> Self:
         """Gaussians as wide as the whole sample model, times each scale: kernels at its mean."""
         frame, d = kernels.frame, len(kernels.frame.center)
-        one, covariances = np.ones(1), np.empty((0, *frame.structure.shape(d)))
-        widths = np.array(scales) * kernels.spread
-        kernels = kernels._replace(widths=widths, shrinks=np.ones(len(scales)))
-        model = SampleModel(one, frame.center[None], covariances)
-        components = Components(one, np.zeros((1, d)), flatten(covariances))
-        decomposed = decompose(*components[1:], widths, kernels.shrinks)
-        return cls(model, kernels, np.ones(len(scales), dtype=bool), components, decomposed)
+        no_compounds = np.empty((0, *frame.structure.shape(d)))
+        mean = SampleModels.of([SampleModel(np.ones(1), frame.center[None], no_compounds)])
+        widths, shrinks = np.array(scales) * kernels.spread, np.ones(len(scales))
+        wide = kernels._replace(widths=widths, shrinks=shrinks)
+        return cls.of(mean, wide)
 
-    @classmethod
-    def of(cls, model: SampleModel, kernels: Kernels, chosen: np.ndarray | None = None) -> Self:
-        """Under some of the kernels, chosen by an array of bool, or all."""
-        if chosen is None:
-            chosen = np.ones(kernels.n_widths, dtype=bool)
-        components = Components(
-            model.counts / model.counts.sum(),
-            kernels.centers(model.means),
-            kernels.frame.covariances(model.covariances),
-        )
-        widths, shrinks = kernels.widths[chosen], kernels.shrinks[chosen]
-        decomposed = decompose(*components[1:], widths, shrinks)
-        return cls(model, kernels, chosen, components, decomposed)
+    @property
+    def n_densities(self) -> int:
+        return int(np.count_nonzero(self.chosen))
 
-    @classmethod
-    def of_all(
-        cls, models: Sequence[SampleModel], kernels: Kernels, chosen: np.ndarray
-    ) -> list[Self]:
-        """Of several models together: of a small one a call takes longer than what it does."""
-        if len(models) == 1:
-            return [cls.of(models[0], kernels, chosen[0])]
-        together = cls.of(SampleModel.joined(models), kernels)
-        _, centers, covariances = together.components
-        vectors, projections, precisions, starts, log_dets = together.decomposed
-        families, first, later = [], 0, len(covariances)
-        for model, widths in zip(models, chosen, strict=True):
-            m = len(model.covariances)
-            last, end = first + m, later + model.n_components - m
-            means = np.concatenate([centers[first:last], centers[later:end]])
-            own = slice(starts[first], starts[last])
-            components = Components(
-                model.counts / model.counts.sum(), means, covariances[first:last]
-            )
-            decomposed = (
-                vectors[own],
-                projections[own],
-                precisions[own],
-                starts[first : last + 1] - own.start,
-                log_dets[first:last],
-            )
-            family = together._replace(model=model, components=components, decomposed=decomposed)
-            families.append(family.of_widths(widths))
-            first, later = last, end
-        return families
+    def of_densities(self, needed: np.ndarray) -> Self:
+        """Some of the densities, chosen by an array (n_densities,) of bool."""
+        chosen = self.chosen.copy()
+        chosen[chosen] = needed
+        return replace(self, chosen=chosen)
 
-    def of_widths(self, chosen: np.ndarray) -> Self:
-        """Under some of the kernels, chosen by an array (n_chosen,) of bool."""
-        vectors, projections, precisions, starts, log_dets = self.decomposed
-        precisions, log_dets = (a.compress(chosen, axis=1) for a in (precisions, log_dets))
-        widths = self.chosen.copy()
-        widths[widths] = chosen
-        decomposed = vectors, projections, precisions, starts, log_dets
-        return self._replace(chosen=widths, decomposed=decomposed)
-
-    def with_later(self, counts: np.ndarray, means: np.ndarray, centers: np.ndarray) -> Self:
-        """Of a model with more Diracs, too; they don't change the kernels."""
-        model = self.model.with_diracs(counts, means)
-        components = Components(
-            model.counts / model.counts.sum(),
-            np.concatenate([self.components.means, centers]),
-            self.components.covariances,
-        )
-        return self._replace(model=model, components=components)
+    def of_diracs(self, counts: np.ndarray, means: np.ndarray) -> KernelFamily:
+        """Diracs alone under the same kernels, all that any of the models is scored under."""
+        diracs = SampleModels.of([SampleModel(counts, means, self.models.covariances[:0])])
+        return self.of(diracs, self.kernels, self.chosen.any(axis=0, keepdims=True))
 
     def log_densities(self, X: np.ndarray) -> np.ndarray:
-        """Log-densities (n, n_chosen) of rows in data units under each, in nats."""
+        """Log-densities (n, n_densities) of rows in data units under each, in nats."""
         return self.log_densities_of_points(self.kernels.frame.points(X))
 
     def log_densities_of_points(self, points: np.ndarray) -> np.ndarray:
@@ -226,38 +209,40 @@ class KernelFamily(NamedTuple):
     @property
     def arrays(self) -> tuple[np.ndarray, ...]:
         """What the compiled functions take after the points."""
-        widths, shrinks = self.kernels.widths[self.chosen], self.kernels.shrinks[self.chosen]
-        log_weights = log(self.components.weights)
-        return log_weights, self.components.means, *self.decomposed, widths, shrinks
+        return (
+            self.log_weights,
+            self.centers,
+            self.models.bounds,
+            *self.decomposed,
+            self.kernels.widths,
+            self.kernels.shrinks,
+            self.chosen.view(np.uint8),
+        )
+
+    @cached_property
+    def in_row(self) -> RowFamily:
+        """The same for the compiled function that scores a single row."""
+        frame = self.kernels.frame
+        return RowFamily(*frame.arrays, frame.log_det, *self.arrays)
 
     def covariances_back(self) -> np.ndarray:
-        """Covariances (n_chosen, d, d) or (n_chosen, d) of the kernels, in data units."""
-        return self.kernels.covariances_back()[self.chosen]
+        """Covariances (n_densities, d, d) or (n_densities, d) of the kernels, in data units."""
+        return self.kernels.covariances_back()[np.nonzero(self.chosen)[1]]
 
     def gaussians(self) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """Weights, means and covariances of the Gaussians of each density, in data units."""
         frame, _, shrinks, _ = self.kernels
-        counts, means, compounds = self.model
-        away = means - frame.center
-        far = self.kernels.far(frame.points(means))
-        parts = []
-        for kernel, shrink in zip(self.covariances_back(), shrinks[self.chosen], strict=True):
-            shrunk = np.where(far, shrink / shrinks[0], shrink)
-            covariances = np.tile(kernel, (len(means), *(1,) * kernel.ndim))
-            covariances[: len(compounds)] += shrink**2 * compounds
+        kernels, parts = self.kernels.covariances_back(), []
+        for number, width in zip(*np.nonzero(self.chosen), strict=True):
+            weights, means, compounds = self.models.model(number)
+            away = means - frame.center
+            far = self.kernels.far(frame.points(means))
+            shrunk = np.where(far, shrinks[width] / shrinks[0], shrinks[width])
+            covariances = np.tile(kernels[width], (len(means), *(1,) * (kernels.ndim - 1)))
+            covariances[: len(compounds)] += shrinks[width] ** 2 * compounds
             # Where nothing is shrunk not a bit of the means is lost.
-            shrunk_means = means - (1.0 - shrunk)[:, None] * away
-            parts.append((counts / counts.sum(), shrunk_means, covariances))
+            parts.append((weights, means - (1.0 - shrunk)[:, None] * away, covariances))
         return parts
-
-
-def with_later(
-    families: Sequence[KernelFamily], counts: np.ndarray, means: np.ndarray
-) -> tuple[KernelFamily, ...]:
-    """Families of models with more Diracs, too; those of one shape have their kernels in common."""
-    all_kernels = {id(family.kernels): family.kernels for family in families}
-    centers = {key: kernels.centers(means) for key, kernels in all_kernels.items()}
-    return tuple(f.with_later(counts, means, centers[id(f.kernels)]) for f in families)
 
 
 @dataclass(frozen=True, eq=False)
@@ -282,22 +267,42 @@ class KDE:
     group_weights: np.ndarray
 
     def with_later(self, counts: np.ndarray, means: np.ndarray) -> KDE:
-        """With more Diracs in the estimates, which make no difference to single Gaussians."""
-        return replace(self, estimates=with_later(self.estimates, counts, means))
+        """With more Diracs in the estimates; they change neither kernels nor single Gaussians."""
+        before, added = self.estimates[0].models.count, counts.sum()
+        share = added / (before + added)
+        all_weights = np.vstack([self.weights, self.group_weights])
+        later = share * (all_weights[:, : self.n_estimates] @ self._widths_of_estimates)
+        all_weights[:, : self.n_estimates] *= 1.0 - share
+        weights = np.concatenate([all_weights, later], axis=1)
+        families = (family.of_diracs(counts, means) for family in self.estimates)
+        return KDE(self.estimates, (*self.others, *families), weights[0], weights[1:])
+
+    @cached_property
+    def _widths_of_estimates(self) -> np.ndarray:
+        """Which estimates are under the same kernel (n_estimates, n_kernels), one for each."""
+        parts = []
+        for family in self.estimates:
+            widths = np.nonzero(family.chosen)[1]
+            parts.append(widths[:, None] == np.unique(widths))
+        return block_diag(*parts).astype(float)
 
     def of_groups(self, chosen: Sequence[bool]) -> KDE:
         """Of some of the groups alone, and the densities that are in them."""
         group_weights = self.group_weights[np.asarray(chosen)]
         needed = group_weights.any(axis=0)
-        sizes = [np.count_nonzero(family.chosen) for family in self.families]
-        parts = np.split(needed, np.cumsum(sizes)[:-1])
+        parts = np.split(needed, np.cumsum([family.n_densities for family in self.families])[:-1])
         n = len(self.estimates)
         estimates, others = (
-            tuple(f.of_widths(p) for f, p in zip(families, of_each, strict=True) if p.any())
+            tuple(f.of_densities(p) for f, p in zip(families, of_each, strict=True) if p.any())
             for families, of_each in ((self.estimates, parts[:n]), (self.others, parts[n:]))
         )
         weights = self.weights[needed] / self.weights[needed].sum()
         return KDE(estimates, others, weights, group_weights[:, needed])
+
+    @property
+    def n_estimates(self) -> int:
+        """The first densities, the estimates'."""
+        return sum(family.n_densities for family in self.estimates)
 
     @property
     def families(self) -> tuple[KernelFamily, ...]:
@@ -318,37 +323,25 @@ class KDE:
         """Log-densities of rows in data units, in nats."""
         if len(self.weights) == 1:
             return self.families[0].log_densities(X)[:, 0]
-        return np.logaddexp.reduce(self.log_densities(X) + np.log(self.weights), axis=1)
+        return log_of_mixture(self.log_densities(X), self.weights)
 
     def log_densities_of_groups(self, X: np.ndarray) -> np.ndarray:
         """Log-densities (n, n_groups) of rows under the mixture of each group, in nats."""
         logs = self.log_densities(X)
         out = np.empty((len(X), self.n_groups))
-        for group, log_weights in enumerate(self._log_group_weights):
-            chosen = log_weights > -np.inf
-            out[:, group] = np.logaddexp.reduce(logs[:, chosen] + log_weights[chosen], axis=1)
+        for group, weights in enumerate(self.group_weights):
+            chosen = np.flatnonzero(weights)
+            out[:, group] = log_of_mixture(logs[:, chosen], weights[chosen])
         return out
 
     def log_densities_of_groups_in_row(self, row: np.ndarray) -> np.ndarray:
         """The same (n_groups,) of a single row, but for rounding, in far less time."""
-        logs = log_densities_of_row(row, self._row_families)
-        return np.logaddexp.reduce(logs + self._log_group_weights, axis=1)
-
-    @cached_property
-    def _row_families(self) -> list[RowFamily]:
-        frames = [family.kernels.frame for family in self.families]
-        return [
-            RowFamily(*frame.arrays, frame.log_det, *family.arrays)
-            for frame, family in zip(frames, self.families, strict=True)
-        ]
-
-    @cached_property
-    def _log_group_weights(self) -> np.ndarray:
-        return log(self.group_weights)
+        logs = log_densities_of_row(row, [family.in_row for family in self.families])
+        return np.logaddexp.reduce(logs + log(self.group_weights), axis=1)
 
     def bandwidth(self) -> np.ndarray:
         """Average covariance of the kernels of the estimates, in data units."""
-        kernels = _in_one_shape([family.covariances_back() for family in self.estimates])
+        kernels = in_one_shape([family.covariances_back() for family in self.estimates])
         return np.average(kernels, axis=0, weights=self.weights[: len(kernels)])
 
     def gaussians(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -356,7 +349,7 @@ class KDE:
         parts = [part for family in self.families for part in family.gaussians()]
         shares, means, covariances = zip(*parts, strict=True)
         weights = [weight * share for weight, share in zip(self.weights, shares, strict=True)]
-        return np.concatenate(weights), np.concatenate(means), _in_one_shape(covariances)
+        return np.concatenate(weights), np.concatenate(means), in_one_shape(covariances)
 
 
 def in_boxes(rows: np.ndarray) -> np.ndarray:
@@ -368,20 +361,20 @@ def in_boxes(rows: np.ndarray) -> np.ndarray:
         return np.arange(len(rows))
     with np.errstate(over="ignore", invalid="ignore"):  # then the order is none, and does no harm
         scale = rows.std(axis=0)
-        return _parted(rows / np.where(scale > 0.0, scale, 1.0), np.arange(len(rows)))
+        return parted(rows / np.where(scale > 0.0, scale, 1.0), np.arange(len(rows)))
 
 
-def _parted(points: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+def parted(points: np.ndarray, chosen: np.ndarray) -> np.ndarray:
     if len(chosen) <= BOX:
         return chosen
     some = points[chosen]
     side = some[:, np.ptp(some, axis=0).argmax()]
     half = max(1, len(chosen) // (2 * BOX)) * BOX
     order = chosen[np.argpartition(side, half)]
-    return np.concatenate([_parted(points, part) for part in (order[:half], order[half:])])
+    return np.concatenate([parted(points, part) for part in (order[:half], order[half:])])
 
 
-def _in_one_shape(covariances: Sequence[np.ndarray]) -> np.ndarray:
+def in_one_shape(covariances: Sequence[np.ndarray]) -> np.ndarray:
     """Arrays of covariances together, diagonal ones as matrices if there are full ones."""
     if len({array.ndim for array in covariances}) > 1:
         covariances = [a if a.ndim == 3 else a[:, None] * np.eye(a.shape[1]) for a in covariances]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from math import prod
 from typing import NamedTuple
 
@@ -26,17 +27,6 @@ class SampleModel(NamedTuple):
     counts: np.ndarray
     means: np.ndarray
     covariances: np.ndarray
-
-    @classmethod
-    def joined(cls, models: Sequence[SampleModel]) -> SampleModel:
-        """All components of some models, the compounds first."""
-        compounds = [(model, slice(len(model.covariances))) for model in models]
-        parts = compounds + [(model, slice(part.stop, None)) for model, part in compounds]
-        return cls(
-            np.concatenate([model.counts[part] for model, part in parts]),
-            np.concatenate([model.means[part] for model, part in parts]),
-            np.concatenate([model.covariances for model in models]),
-        )
 
     @property
     def n_components(self) -> int:
@@ -73,19 +63,73 @@ class SampleModel(NamedTuple):
             counts, means, covariances = counts[size:], means[size:], covariances[m:]
         return models
 
-    def shaped(self, shape: Structure) -> SampleModel:
-        """With what a shape has of the covariances."""
-        return self._replace(covariances=shape.shaped(self.covariances))
-
-    def of_diracs(self, counts: np.ndarray, means: np.ndarray) -> SampleModel:
-        """Of Diracs alone."""
-        return SampleModel(counts, means, self.covariances[:0])
-
     def with_diracs(self, counts: np.ndarray, means: np.ndarray) -> SampleModel:
         """With more Diracs after the components."""
         return self._replace(
             counts=np.append(self.counts, counts), means=np.concatenate([self.means, means])
         )
+
+
+class SampleModels(NamedTuple):
+    """Sample models of the same samples at different resolutions, the compounds of all first.
+
+    Attributes
+    ----------
+    count : float
+        Samples that each stands for.
+    weights : (k,) array
+        Of the components of all, sum one in each model.
+    means : (k, d) array
+    covariances : (m, d, d) or (m, d) array
+    bounds : (2, n_models + 1) array of intp
+        Where the compounds and the Diracs of each model begin.
+    """
+
+    count: float
+    weights: np.ndarray
+    means: np.ndarray
+    covariances: np.ndarray
+    bounds: np.ndarray
+
+    @classmethod
+    def of(cls, models: Sequence[SampleModel]) -> SampleModels:
+        """Of at least one model."""
+        count = models[0].counts.sum()
+        compounds = [len(model.covariances) for model in models]
+        if len(models) == 1:
+            (model,), (m,) = models, compounds
+            bounds = np.array([[0, m], [m, model.n_components]], dtype=np.intp)
+            return cls(count, model.counts / count, model.means, model.covariances, bounds)
+        diracs = [model.n_components - m for model, m in zip(models, compounds, strict=True)]
+        ends = list(accumulate(compounds + diracs, initial=0))
+        bounds = np.array([ends[: len(models) + 1], ends[len(models) :]], dtype=np.intp)
+        parts = [(model, slice(m)) for model, m in zip(models, compounds, strict=True)]
+        parts += [(model, slice(m, None)) for model, m in zip(models, compounds, strict=True)]
+        weights = [model.counts / model.counts.sum() for model in models]
+        return cls(
+            count,
+            np.concatenate([w[part] for w, (_, part) in zip(2 * weights, parts, strict=True)]),
+            np.concatenate([model.means[part] for model, part in parts]),
+            np.concatenate([model.covariances for model in models]),
+            bounds,
+        )
+
+    @property
+    def n_models(self) -> int:
+        return self.bounds.shape[1] - 1
+
+    def model(self, number: int) -> SampleModel:
+        """One of them, with the weights of its components as counts."""
+        (first, end), (first_dirac, last) = self.bounds[:, number : number + 2]
+        weights, means = (
+            np.concatenate([array[first:end], array[first_dirac:last]])
+            for array in (self.weights, self.means)
+        )
+        return SampleModel(weights, means, self.covariances[first:end])
+
+    def shaped(self, shape: Structure) -> SampleModels:
+        """With what a shape has of the covariances."""
+        return self._replace(covariances=shape.shaped(self.covariances))
 
 
 class Mixture(NamedTuple):

@@ -13,7 +13,7 @@ import numpy as np
 
 from skokde._engine.bandwidth import RULES, Rule
 from skokde._engine.kde import KDE, KernelFamily
-from skokde._engine.mixture import Mixture
+from skokde._engine.mixture import Mixture, SampleModels
 from skokde._engine.outliers import inlier_moments
 from skokde._engine.state import Recent, Settings
 
@@ -110,7 +110,7 @@ def families_of(
     rule, families = rule_of(settings), []
     for mixture in short_memories(rows, counts, settings):
         (kernels,) = rule.kernels(mixture, settings.structure, target)
-        families.append(KernelFamily.of(mixture.sample_model, kernels))
+        families.append(KernelFamily.of(SampleModels.of([mixture.sample_model]), kernels))
         if rule.gaussian_scales:
             families.append(KernelFamily.single_gaussians(kernels, rule.gaussian_scales))
     return families
