@@ -318,9 +318,9 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
     def kde_mixture(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The mixture that is scored: the sample model convolved with H (Eq. 3).
 
-        Where anything is predicted it has the model's components once for each estimate that is
-        mixed: of each width and shape of the kernel at each threshold of some weight, and of each
-        short memory; besides some Gaussians with the covariance of the whole and multiples of it.
+        Where anything is predicted it has components once for each width and shape of the kernel:
+        those of the model, of groups of them at each threshold of some weight, and of each short
+        memory; besides some Gaussians with the covariance of the whole and multiples of it.
 
         Returns
         -------

@@ -125,17 +125,17 @@ def check_state(state: State, d: int) -> None:
     n_experts = len(np.atleast_1d(state.expert_counts))
     expect_array(state.expert_counts, "expert_counts", (n_experts,), least=TINY)
     if state.recent is not None:
-        check_recent(state.recent, k, d)
+        check_recent(state.recent, state.n_compressed, k, d)
 
 
-def check_recent(recent: Recent, k: int, d: int) -> None:
+def check_recent(recent: Recent, n_compressed: int, k: int, d: int) -> None:
     """Raise unless these can be the newest samples of a model of k components and d features."""
     n = len(np.atleast_1d(recent.counts))
     expect_array(recent.rows, "recent rows", (n, d))
     expect_array(recent.counts, "counts of recent rows", (n,), least=TINY)
     expect_whole(recent.n_pending, "n_pending", 0, n)
     n_before = len(np.atleast_1d(recent.counts_before))
-    expect(n_before <= k, "counts_before", f"of {k} components at most")
+    expect(n_compressed <= n_before <= k, "counts_before", f"of {n_compressed} to {k} components")
     expect_array(recent.counts_before, "counts_before", (n_before,), least=0.0)
     n_densities = len(np.atleast_1d(recent.credits))
     expect_array(recent.credits, "credits", (n_densities,), least=TINY)

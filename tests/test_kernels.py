@@ -483,16 +483,17 @@ def test_two_means(d, covariance_type, kind):
 SCALES = WIDTHS, SHRINKS = np.array([1.0, 2.5, 8.0, 1.5, 40.0]), np.array([1.0, 0.8, 0.3, 1.0, 1.0])
 
 
-def model_arrays(log_weights, means, covs, widths=WIDTHS, shrinks=SHRINKS):
-    """What densities of a single model take, under all kernels."""
-    bounds = intp([[0, len(covs)], [len(covs), len(means)]])
+def model_arrays(log_weights, means, covs, widths=WIDTHS, shrinks=SHRINKS, parts=None):
+    """What mixtures of the densities of a model take, by default in one part."""
+    parts = np.zeros(len(means), dtype=np.intp) if parts is None else parts
     decomposed = _log_density.decompose(means, covs, widths, shrinks)
-    chosen = np.ones((1, len(widths)), dtype=np.uint8)
-    return log_weights, means, bounds, *decomposed, widths, shrinks, chosen
+    return log_weights, means, parts, *decomposed, widths, shrinks
 
 
 def log_densities(points, log_weights, means, covs):
-    return _log_density.log_densities(points, *model_arrays(log_weights, means, covs))
+    """Under each of the kernels."""
+    under_each = np.eye(len(WIDTHS))[:, None]
+    return _log_density.log_mixtures(points, under_each, *model_arrays(log_weights, means, covs))
 
 
 @each_case
@@ -508,8 +509,8 @@ def test_log_densities(d, covariance_type, kind):
         np.testing.assert_allclose(alone, got[:1], rtol=1e-13, atol=1e-13)
 
 
-def log_densities_of_row(row, *arguments):
-    return _row_density.log_densities_of_row(row, [_row_density.RowFamily(*arguments)])
+def log_mixtures_of_row(row, weights, *arguments):
+    return _row_density.log_mixtures_of_row(row, [_row_density.RowFamily(*arguments)], [weights])
 
 
 @each_case
@@ -517,7 +518,8 @@ def test_log_densities_of_row(d, covariance_type, kind):
     frame = random_frame(d, covariance_type)
     for seed in SEEDS:
         families, expected = [], []
-        row = 4.0 * np.random.default_rng(seed).normal(size=d)
+        rng = np.random.default_rng(seed)
+        row = 4.0 * rng.normal(size=d)
         point = twins.points_in(row[None], *frame)
         for some in (slice(4), slice(5), slice(1, 4)):  # as many as are taken at a time, or not
             weights, means, covs = twins.random_components(d, covariance_type, kind, seed=seed)
@@ -527,57 +529,79 @@ def test_log_densities_of_row(d, covariance_type, kind):
             expected.append(
                 0.7 + twins.log_densities(point, np.log(weights), means, covs, *scales)[0]
             )
-        got = _row_density.log_densities_of_row(row, families)
-        np.testing.assert_allclose(got, np.concatenate(expected), rtol=1e-12, atol=1e-12)
+        for number, alone in enumerate(expected):
+            under_each = np.eye(len(alone))[:, None]
+            got = _row_density.log_mixtures_of_row(row, families[number:][:1], [under_each])
+            np.testing.assert_allclose(got, alone[None], rtol=1e-12, atol=1e-12)
+        # Several families at once, and mixtures of several kernels.
+        weights = [np.abs(rng.normal(size=(2, 1, len(alone)))) for alone in expected]
+        expected = [
+            twins.log_mixtures(alone[None], weight[:, 0])[0]
+            for alone, weight in zip(expected, weights, strict=True)
+        ]
+        got = _row_density.log_mixtures_of_row(row, families, weights)
+        np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-12)
 
 
 def test_log_densities_of_row_far_out_and_with_a_vanished_weight():
     frame = np.zeros(1), np.ones(1), np.ones(1), 0.0
     log_weights, means, covs = np.array([-np.inf, 0.0]), np.array([[0.0], [3.0]]), np.empty((0, 1))
     arguments = model_arrays(log_weights, means, covs)
-    got = log_densities_of_row(np.zeros(1), *frame, *arguments)
-    expected = log_densities(np.zeros((1, 1)), log_weights, means, covs)[0]
+    under_each = np.eye(len(WIDTHS))[:, None]
+    got = log_mixtures_of_row(np.zeros(1), under_each, *frame, *arguments)
+    expected = log_densities(np.zeros((1, 1)), log_weights, means, covs)
     np.testing.assert_array_equal(got, expected)
-    assert np.isneginf(log_densities_of_row(np.array([1e300]), *frame, *arguments)).all()
+    far = log_mixtures_of_row(np.array([1e300]), under_each, *frame, *arguments)
+    assert np.isneginf(far).all()
     arguments = np.full(2, -np.inf), *arguments[1:]
-    assert np.isneginf(log_densities_of_row(np.zeros(1), *frame, *arguments)).all()
+    assert np.isneginf(log_mixtures_of_row(np.zeros(1), under_each, *frame, *arguments)).all()
 
 
 @each_case
-def test_log_densities_of_several_models(d, covariance_type, kind):
-    # Under no kernel, the widest or the narrowest, some that are not next to each other, and all.
-    chosen = np.zeros((5, len(WIDTHS)), dtype=np.uint8)
-    chosen[1, -1] = chosen[2, 0] = chosen[3, [0, 2, 4]] = chosen[4] = 1
-    parts = [twins.random_components(d, covariance_type, kind, seed=seed) for seed in range(5)]
-    # The compounds of all stand first.
-    m, k = np.transpose([(len(covs), len(means)) for _, means, covs in parts])
-    bounds = np.cumsum(np.append(np.zeros((2, 1)), [m, k - m], axis=1), axis=1).astype(np.intp)
-    bounds[1] += bounds[0, -1]
-    weights, means = (
-        np.concatenate(
-            [part[i][:n] for part, n in zip(parts, m, strict=True)]
-            + [part[i][n:] for part, n in zip(parts, m, strict=True)]
-        )
-        for i in range(2)
-    )
-    covs = np.concatenate([part[2] for part in parts])
-    decomposed = _log_density.decompose(means, covs, *SCALES)
-    arrays = np.log(weights), means, bounds, *decomposed, *SCALES, chosen
-    points = 4.0 * np.random.default_rng(d).normal(size=(150, d))
-    expected = [
-        twins.log_densities(points, np.log(weights), means, covs, *SCALES)[:, some > 0]
-        for (weights, means, covs), some in zip(parts, chosen, strict=True)
+def test_log_mixtures_of_parts_of_a_model(d, covariance_type, kind):
+    # Five parts, one of Diracs alone that has the last kernels, too; mixtures with nothing of some.
+    rng = np.random.default_rng(d)
+    weights, means, covs = twins.random_components(d, covariance_type, kind, 40)
+    m, n_kernels = len(covs), 3
+    parts = intp(rng.integers(4, size=len(means)))
+    parts[-3:] = 4
+    of_parts = rng.uniform(size=(6, 5, len(WIDTHS)))
+    of_parts[:, np.unique(parts[:m]), n_kernels:] = 0.0
+    of_parts[0] = 0.0
+    of_parts[1, 1:] = of_parts[2, :, 1:] = of_parts[3, 2:4] = 0.0
+    of_parts[4] *= 1e-200
+    of_parts[5, :, [0, 2]] = 0.0
+    decomposed = _log_density.decompose(means, covs, *(scale[:n_kernels] for scale in SCALES))
+    arrays = np.log(weights), means, parts, *decomposed, *SCALES
+    points = 4.0 * rng.normal(size=(150, d))
+    covs = np.concatenate([covs, np.zeros((len(means) - m, covs.shape[1]))])
+    logs = [
+        twins.log_densities(points, np.log(weights[p]), means[p], covs[p], *SCALES)
+        for p in (parts == number for number in range(5))
+        if p.any()
     ]
-    expected = np.concatenate(expected, axis=1)
-    assert expected.shape == (150, 1 + 1 + 3 + len(WIDTHS))
-    got = _log_density.log_densities(points, *arrays)
+    held = of_parts[:, np.unique(parts)].reshape(6, -1)
+    expected = twins.log_mixtures(np.concatenate(logs, axis=1), held)
+    got = _log_density.log_mixtures(points, of_parts, *arrays)
     np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-12)
+    assert np.isneginf(got[:, 0]).all()
     frame = random_frame(d, covariance_type)
-    row = points[0]
-    mapped = twins.points_in(row[None], *frame)
-    expected = _log_density.log_densities(mapped, *arrays)[0]
-    got = log_densities_of_row(row, *frame, 0.0, *arrays)
+    mapped = twins.points_in(points[:1], *frame)
+    expected = _log_density.log_mixtures(mapped, of_parts, *arrays)
+    got = log_mixtures_of_row(points[0], of_parts, *frame, 0.0, *arrays)
     np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-12)
+    if m:
+        of_parts[0, parts[0], -1] = 1.0
+        with pytest.raises(ValueError, match="under all the kernels"):
+            _log_density.log_mixtures(points, of_parts, *arrays)
+        with pytest.raises(ValueError, match="under all the kernels"):
+            log_mixtures_of_row(points[0], of_parts, *frame, 0.0, *arrays)
+    for number in (-1, 5):
+        arrays[2][0] = number
+        with pytest.raises(ValueError, match=r"no part|Shapes"):
+            _log_density.log_mixtures(points, of_parts, *arrays)
+        with pytest.raises(ValueError, match=r"no part|Shapes"):
+            log_mixtures_of_row(points[0], of_parts, *frame, 0.0, *arrays)
 
 
 @pytest.mark.parametrize("covariance_type", ["full", "diag"])
@@ -916,6 +940,7 @@ def entries(covariance_type):
     factors = _hellinger.factorize_all(covs, d)
     scales = WIDTHS, SHRINKS
     arrays = model_arrays(np.log(weights), means, covs)
+    weights_of_parts = np.ones((2, 1, len(WIDTHS)))
     every = twins.random_components(d, covariance_type, "mixed", all_covs=True)
     halves, details = np.full((4, 2), 0.5), np.stack([means[:4], means[4:]], axis=1)
     frame = random_frame(d, covariance_type)
@@ -953,13 +978,14 @@ def entries(covariance_type):
         Entry(_hellinger.factorize_all, (covs, d), free=(0,)),
         Entry(_log_density.decompose, (means, covs, *scales), free=(0, 1)),
         Entry(
-            _log_density.log_densities,
-            (means[:5], *arrays),
-            free=(0,),
+            _log_density.log_mixtures,
+            (means[:5], weights_of_parts, *arrays),
+            free=(0, 1),
         ),
         Entry(
-            log_densities_of_row,
-            (means[0], *frame, 0.7, *arrays),
+            log_mixtures_of_row,
+            (means[0], weights_of_parts, *frame, 0.7, *arrays),
+            free=(1,),
         ),
         Entry(_moments.match_group_moments, (*mixture, members, starts), free=(2,)),
         Entry(_outliers.inliers, (*mixture, 0.1, 2.56, 20.0), free=(2,)),

@@ -17,7 +17,7 @@ from skokde._engine.experts import (
     next_level,
 )
 from skokde._engine.kde import KernelFamily, components_in
-from skokde._engine.mixture import SampleModels
+from skokde._engine.mixture import Resolutions
 from skokde._validation import check_settings
 
 both_structures = pytest.mark.parametrize("covariance_type", ["full", "diag"])
@@ -77,11 +77,12 @@ def test_partitions_are_the_clusters_of_what_was_compressed(covariance_type):
             expected = alone[max(number, level)]
             assert labels.max() == expected.max()
             # Means of what would be merged are those of the samples.
-            (merged,) = new.sample_model.grouped(labels[None])
+            merged = Resolutions.of(new.sample_model, labels[None])
             direct = twins.merged(mixture, expected, kernel)
             order, other = (np.lexsort(m.means.T) for m in (merged, direct))
             np.testing.assert_allclose(merged.means[order], direct.means[other], atol=1e-9)
-            np.testing.assert_allclose(merged.counts[order], direct.counts[other], rtol=1e-12)
+            counts = merged.count * merged.weights
+            np.testing.assert_allclose(counts[order], direct.counts[other], rtol=1e-12)
 
 
 @both_structures
@@ -128,12 +129,14 @@ def test_grouped_matches_moments(d, covariance_type):
     n = model.n_components - 3  # of the last ones nothing is said
     labels = np.random.default_rng(0).integers(n // 2, size=n)
     labels = np.unique(labels, return_inverse=True)[1]
-    (merged,) = model.grouped(labels[None])
+    merged = Resolutions.of(model, labels[None])
+    assert merged.there.tolist() == [[True]]
+    merged = merged.part(0)._replace(counts=merged.count * merged.weights)
     covariances = np.zeros((model.n_components, d, d))
     covariances[: len(model.covariances)] = twins.full_covariances(model.covariances)
     assert merged.n_components == labels.max() + 1 + 3
     np.testing.assert_array_equal(merged.means[-3:], model.means[-3:])
-    np.testing.assert_array_equal(merged.counts[-3:], model.counts[-3:])
+    np.testing.assert_allclose(merged.counts[-3:], model.counts[-3:], rtol=1e-14)
     got = np.zeros((merged.n_components, d, d))
     got[: len(merged.covariances)] = twins.full_covariances(merged.covariances)
     left = set(range(merged.n_components - 3))
@@ -270,12 +273,12 @@ def test_what_is_shown_is_what_is_scored(d, n, covariance_type, memory):
     # Each expert is a density, and so are groups of them, of which each has the memories in it.
     kde = model._kde(model._settings())
     points, cells = twins.stretched_grid(*mixture)
-    totals = cells @ np.exp(kde.log_densities(points))
+    logs, weights = twins.densities_of(kde, points)
+    totals = cells @ np.exp(logs)
     np.testing.assert_allclose(totals, 1.0, rtol=1e-6)
-    np.testing.assert_allclose(kde.weights.sum(), 1.0, rtol=1e-12)
-    np.testing.assert_allclose(kde.group_weights.sum(axis=1), 1.0, rtol=1e-12)
-    logs = kde.log_densities(X)
-    expected = np.log(np.exp(logs) @ kde.group_weights.T)
+    np.testing.assert_allclose(weights.sum(axis=1), 1.0, rtol=1e-12)
+    logs, _ = twins.densities_of(kde, X)
+    expected = twins.log_mixtures(logs, weights[1:])
     np.testing.assert_allclose(kde.log_densities_of_groups(X), expected, rtol=1e-9, atol=1e-9)
 
 
@@ -292,8 +295,9 @@ def test_groups_alone_are_as_among_all(covariance_type, memory):
     for chosen in masks:
         part = model._kde(settings, tuple(chosen.tolist()))
         assert part.n_groups == np.count_nonzero(chosen)
-        assert len(part.weights) < len(kde.weights)
-        np.testing.assert_allclose(part.weights.sum(), 1.0, rtol=1e-12)
+        _, weights = twins.densities_of(part, X)
+        assert weights.shape[1] < twins.densities_of(kde, X)[1].shape[1]
+        np.testing.assert_allclose(weights.sum(axis=1), 1.0, rtol=1e-12)
         got = part.log_densities_of_groups(X)
         np.testing.assert_allclose(got, expected[:, chosen], rtol=1e-12, atol=1e-12)
         row = part.log_densities_of_groups_in_row(X[0])
@@ -317,27 +321,33 @@ def test_classes_have_experts_of_their_own(covariance_type):
 def test_resolutions_together_are_as_each_alone(covariance_type):
     model = twins.learned_mixture(twins.clumps(2, 150), covariance_type).sample_model
     n, rng = model.n_components - 3, np.random.default_rng(1)
-    partitions = np.array(
-        [np.unique(rng.integers(size, size=n), return_inverse=True)[1] for size in (n, n // 2, 1)]
-    )
-    together = model.grouped(partitions)
-    alone = [model.grouped(labels[None])[0] for labels in partitions]
-    assert len({merged.n_components for merged in alone}) == 3
+    # Each merges groups of the one before, and leaves others as they were.
+    fine = np.unique(rng.integers(n, size=n), return_inverse=True)[1]
+    sizes = fine.max() + 1
+    coarse = np.unique(np.minimum(np.arange(sizes), sizes // 2), return_inverse=True)[1]
+    partitions = np.array([np.arange(n), fine, coarse[fine], np.zeros(n)], dtype=np.intp)
+    together = Resolutions.of(model, partitions)
+    assert len(together.weights) < sum(partitions.max(axis=1) + 1 + 3)
+    np.testing.assert_allclose(together.masses @ together.there, 1.0, rtol=1e-12)
+    # Parts are of different spans, one each.
+    spans = {tuple(np.flatnonzero(there)[[0, -1]].tolist()) for there in together.there}
+    assert {(0, 0), (0, 1), (0, 2), (0, 3), (3, 3)} <= spans
+    assert len(spans) == len(together.there)
     settings = twins.settings_of(covariance_type, 2, bandwidth="predictive")
     mixture = twins.learned_mixture(twins.clumps(2, 150), covariance_type)
     (kernels,) = settings.bandwidth.kernels(mixture, settings.structure)
-    # Some of the widths of each, as the widest kernels have one resolution only.
-    chosen = np.ones((4, kernels.n_widths), dtype=bool)
-    chosen[[0, 1], -1] = False
-    models = SampleModels.of([model, *together])
-    family = KernelFamily.of(models, kernels, chosen)
+    family = KernelFamily.of(together.with_mean(kernels.frame.center), kernels)
+    of_gaussians = np.zeros((kernels.n_kernels, kernels.n_gaussians))
     points = twins.clumps(2, 20, seed=1)
-    expected = []
-    for number, (merged, widths) in enumerate(zip([model, *alone], chosen, strict=True)):
-        counts, means, covariances = models.model(number)
-        np.testing.assert_allclose(counts * models.count, merged.counts, rtol=1e-15)
-        np.testing.assert_array_equal(means, merged.means)
-        np.testing.assert_array_equal(covariances, merged.covariances)
-        one = KernelFamily.of(SampleModels.of([merged]), kernels, widths[None])
-        expected.append(one.log_densities(points))
-    np.testing.assert_array_equal(family.log_densities(points), np.concatenate(expected, axis=1))
+    for number, labels in enumerate(partitions):
+        alone = KernelFamily.of(Resolutions.of(model, labels[None]), kernels.without_gaussians())
+        of_kernels = np.zeros((kernels.n_kernels, len(partitions), kernels.n_kernels))
+        of_kernels[:, number] = np.eye(kernels.n_kernels)
+        got = family.log_mixtures(points, family.weights(of_kernels, of_gaussians))
+        np.testing.assert_allclose(got, alone.log_densities(points), rtol=1e-12, atol=1e-12)
+    # The finest is the model as it is.
+    as_it_is = KernelFamily.of(Resolutions.of_one(model), kernels.without_gaussians())
+    alone = KernelFamily.of(Resolutions.of(model, partitions[:1]), kernels.without_gaussians())
+    np.testing.assert_allclose(
+        alone.log_densities(points), as_it_is.log_densities(points), rtol=1e-12, atol=1e-12
+    )

@@ -17,8 +17,8 @@ from evaluation.precision import (
     exact,
     frame_reference,
     kernel_case,
-    log_densities,
     log_determinants,
+    log_mixtures,
     model_arrays,
     model_case,
     reference,
@@ -128,9 +128,9 @@ def test_thin_covariances(d, scale, rest):
     mean, points = rng.normal(size=(1, d)), 3.0 * rng.normal(size=(6, d))
     one = np.ones(1)
     arrays = model_arrays(np.zeros(1), mean, cov.reshape(1, -1), one, one)
-    vectors = arrays[3]
+    vectors = arrays[4]
     assert len(vectors) == d // 2
-    scores = log_densities(points, *arrays)[:, 0]
+    scores = log_mixtures(points, *arrays)[:, 0]
     truth = reference(points, one, mean, [exact(cov) + exact(np.eye(d))])
     # The pivots leave variances of some times the rest, next to the bandwidth's, which is one.
     assert truth.roundings(scores).max() <= bound(d, "full", 2.0 * scale) + 2.0 * rest / EPS

@@ -102,6 +102,11 @@ def experts_of(mixture, covariance_type, target=None):
     return Experts.of(mixture, state.partitions, settings)
 
 
+def logs_of(experts, points, covariance_type):
+    settings = twins.settings_of(covariance_type, points.shape[1], bandwidth="predictive")
+    return experts.log_densities(points, settings)
+
+
 def scored(mixture, covariance_type, counts, target=None):
     """What is scored of these experts, by their counts."""
     _, settings = state_and_settings(mixture, mixture.n_components, PRIOR, covariance_type, target)
@@ -156,9 +161,10 @@ def test_log_density_is_that_of_the_explicit_mixture(d, covariance_type, n, with
     full_prior = None if prior is None else twins.full_covariances(prior[None])[0]
     by_hand = widths_by_hand(mixture, covariance_type, full_prior)
     logs = np.column_stack([twins.mixture_log_pdf(points, *parts) for parts in by_hand])
-    np.testing.assert_allclose(kde.log_densities(points), logs, rtol=1e-9, atol=1e-9)
+    (family,) = kde.families
+    np.testing.assert_allclose(family.log_densities(points), logs, rtol=1e-9, atol=1e-9)
     shares = SOME_COUNTS / SOME_COUNTS.sum()
-    np.testing.assert_allclose(kde.weights, shares, rtol=1e-14)
+    np.testing.assert_allclose(twins.kernel_weights(kde), shares, rtol=1e-14)
     np.testing.assert_allclose(
         kde.log_density(points), np.log(np.exp(logs) @ shares), rtol=1e-9, atol=1e-9
     )
@@ -197,7 +203,7 @@ def test_outliers_stay_where_they_are(d, covariance_type, n):
     np.testing.assert_allclose(expected[0][0][far], mixture.means[far], rtol=1e-14)
     experts, weights = experts_of(mixture, covariance_type), mixture.counts / mixture.counts.sum()
     points = np.concatenate([X[:30], mixture.means[far]])
-    logs = experts.log_densities(points)[:, : len(KERNEL_SCALES)]
+    logs = logs_of(experts, points, covariance_type)[:, : len(KERNEL_SCALES)]
     by_hand = [twins.mixture_log_pdf(points, weights, *parts) for parts in expected]
     np.testing.assert_allclose(logs, np.transpose(by_hand), rtol=1e-8, atol=1e-8)
     shown = scored(mixture, covariance_type, SOME_COUNTS).gaussians()
@@ -209,10 +215,11 @@ def test_outliers_stay_where_they_are(d, covariance_type, n):
         )
     # Those that come later do so, too.
     later = mean[None] - 1e4 * np.sqrt(np.diag(covariance))
-    family = experts.estimates[0].of_diracs(np.ones(1), later)
-    for column, parts in zip(family.log_densities(later).T, family.gaussians(), strict=True):
+    family = experts.families[0].of_diracs(np.ones(1), later)
+    gaussians = family.gaussians(np.ones((1, len(KERNEL_SCALES))))
+    for column, parts in zip(family.log_densities(later).T, gaussians, strict=True):
         np.testing.assert_allclose(column, twins.mixture_log_pdf(later, *parts), rtol=1e-8)
-    np.testing.assert_allclose(family.gaussians()[0][1][-1:], later, rtol=1e-14)
+    np.testing.assert_allclose(gaussians[0][1][-1:], later, rtol=1e-14)
 
 
 def density_with_all_in_its_kernels(covariance_type, X, n, **parameters):
@@ -421,11 +428,12 @@ def test_experts_of_coarser_levels_and_other_shapes(d, covariance_type, bandwidt
             gaussians.append(twins.log_pdf(points, mean, scale**2 * only * covariance))
     logs = np.transpose(by_hand + gaussians)
     assert logs.shape[1] == settings.n_experts
-    np.testing.assert_allclose(experts.log_densities(points), logs, rtol=1e-9, atol=1e-9)
+    got = experts.log_densities(points, settings)
+    np.testing.assert_allclose(got, logs, rtol=1e-9, atol=1e-9)
     # The kernel frame of the model is not that of other shapes.
     frame = settings.bandwidth.kernel_frame(mixture, settings.structure)
     again = Experts.of(mixture, state.partitions, settings, kernel_frame=frame)
-    np.testing.assert_array_equal(again.log_densities(points), experts.log_densities(points))
+    np.testing.assert_array_equal(again.log_densities(points, settings), got)
     # What is scored is their mixture, without levels of next to no weight beside the best one of
     # their shape; of the others no width is left out.
     counts = np.linspace(1.0, 2.0, settings.n_experts)
@@ -435,7 +443,8 @@ def test_experts_of_coarser_levels_and_other_shapes(d, covariance_type, bandwidt
     of_estimates[-1] *= 1e-2
     if shrinks:
         of_estimates[0, 0, 1] = 1e-5
-    kde = Experts.of(mixture, state.partitions, settings, counts).mixed(counts, settings)
+    experts = Experts.of(mixture, state.partitions, settings, counts)
+    kde = experts.mixed(counts, settings)
     expected = np.log(np.exp(logs) @ counts / counts.sum())
     np.testing.assert_allclose(kde.log_density(points), expected, rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(
@@ -444,8 +453,7 @@ def test_experts_of_coarser_levels_and_other_shapes(d, covariance_type, bandwidt
     of_estimates[:, 1, : 3 if bandwidth == "fine" else None] = 0.0
     expected = np.log(np.exp(logs) @ counts / counts.sum())
     np.testing.assert_allclose(kde.log_density(points), expected, rtol=1e-9, atol=1e-9)
-    n_widths = 2 * len(scales) - (bandwidth == "fine")
-    assert kde.n_estimates == n_widths * len(settings.shapes)
+    assert experts.matter.sum(axis=1).tolist() == [2] * len(settings.shapes)
     # The same by groups: of each shape the narrow kernels and the wide ones, with the Gaussians.
     narrow = np.arange(len(scales)) < (2 if bandwidth == "fine" else 0)
     sides = (narrow, ~narrow) if bandwidth == "fine" else (~narrow,)
@@ -462,7 +470,8 @@ def test_experts_of_coarser_levels_and_other_shapes(d, covariance_type, bandwidt
     np.testing.assert_allclose(
         kde.log_densities_of_groups(points), np.transpose(groups), rtol=1e-9, atol=1e-9
     )
-    np.testing.assert_allclose(kde.group_weights.sum(axis=1), 1.0, rtol=1e-12)
+    _, weights = twins.densities_of(kde, points)
+    np.testing.assert_allclose(weights.sum(axis=1), 1.0, rtol=1e-12)
 
 
 @both_structures
@@ -478,25 +487,26 @@ def test_later_samples_count_once_where_the_finest_resolution_is_not_scored(cova
     assert n < mixture.n_components
     before, kde = reference_kde(state, settings), build_kde(state, settings)
     points, share = twins.clumps(2, 20, seed=1), mixture.counts[n:].sum() / len(X)
-    logs = before.log_densities(points)
-    number = 0
-    for family in before.estimates:
-        assert family.models.n_models == 2  # of three
-        kernels = twins.full_covariances(family.covariances_back())
-        for width, kernel in zip(np.nonzero(family.chosen)[1], kernels, strict=True):
+    expected = 0.0
+    for family, held in zip(before.families, before.weights, strict=True):
+        assert family.models.there.shape[1] == 2  # of three
+        of_kernels, of_gaussians = held.copy(), held.copy()
+        of_kernels[:, :, family.kernels.n_kernels :] = 0.0
+        of_gaussians[:, :, : family.kernels.n_kernels] = 0.0
+        expected += (1.0 - share) * np.exp(family.log_mixtures(points, of_kernels))
+        expected += np.exp(family.log_mixtures(points, of_gaussians))
+        kernels = twins.full_covariances(family.kernels.covariances_back())
+        for width in range(family.kernels.n_kernels):
             shrink, center = family.kernels.shrinks[width], family.kernels.frame.center
             means = center + shrink * (mixture.means[n:] - center)
             weights = mixture.counts[n:] / mixture.counts[n:].sum()
-            kernels_of_all = np.tile(kernel, (len(means), 1, 1))
-            later = twins.mixture_log_pdf(points, weights, means, kernels_of_all)
-            logs[:, number] = np.logaddexp(
-                np.log(1.0 - share) + logs[:, number], np.log(share) + later
-            )
-            number += 1
-    expected = np.log(np.exp(logs) @ before.weights)
-    np.testing.assert_allclose(kde.log_density(points), expected, rtol=1e-9, atol=1e-9)
-    expected = np.log(np.exp(logs) @ before.group_weights.T)
-    np.testing.assert_allclose(kde.log_densities_of_groups(points), expected, rtol=1e-9, atol=1e-9)
+            kernels_of_all = np.tile(kernels[width], (len(means), 1, 1))
+            later = np.exp(twins.mixture_log_pdf(points, weights, means, kernels_of_all))
+            expected += share * later[:, None] * (family.masses @ held[:, :, width].T)
+    expected = np.log(expected)
+    np.testing.assert_allclose(kde.log_density(points), expected[:, 0], rtol=1e-9, atol=1e-9)
+    got = kde.log_densities_of_groups(points)
+    np.testing.assert_allclose(got, expected[:, 1:], rtol=1e-9, atol=1e-9)
 
 
 @both_structures
@@ -548,8 +558,8 @@ def test_an_estimate_is_scored_however_little_its_weight(covariance_type):
     counts = np.where(np.arange(N_EXPERTS) < len(KERNEL_SCALES), 0.0, 1.0)
     counts[2] = 1e-6
     kde = scored(mixture, covariance_type, counts)
-    assert kde.n_estimates == len(KERNEL_SCALES)
-    np.testing.assert_array_equal(np.flatnonzero(kde.weights[: kde.n_estimates]), [2])
+    of_kernels = twins.kernel_weights(kde)[: len(KERNEL_SCALES)]
+    np.testing.assert_array_equal(np.flatnonzero(of_kernels), [2])
     bandwidth = twins.full_covariances(kde.bandwidth()[None])[0]
     expected = widths_by_hand(mixture, covariance_type)[2][2][-1]
     assert not mixture.all_covariances()[-1].any()
@@ -660,7 +670,9 @@ def test_half_of_the_new_samples_are_predicted_without_any_the_others_with_their
     np.testing.assert_allclose(got, expected, rtol=1e-7)
     # And this is what is scored: the counts as they were, until the next compression.
     counts = model._state.expert_counts
-    np.testing.assert_array_equal(kde_of(model).weights, counts / counts.sum())
+    np.testing.assert_allclose(
+        twins.kernel_weights(kde_of(model)), counts / counts.sum(), rtol=1e-12
+    )
 
 
 @both_structures
@@ -682,7 +694,7 @@ def test_before_any_compression_each_part_is_predicted_by_the_others(n, covarian
         np.testing.assert_allclose(got, expected, rtol=1e-7)
     # What is scored has these counts at once.
     kde = build_kde(state, settings)
-    np.testing.assert_array_equal(kde.weights, got / got.sum())
+    np.testing.assert_allclose(twins.kernel_weights(kde), got / got.sum(), rtol=1e-12)
     np.testing.assert_array_equal(
         kde.log_density(X),
         density(covariance_type).fit(X).score_samples(X),
@@ -755,9 +767,9 @@ def test_counts_are_forgotten():
     rng = np.random.default_rng(0)
     spikes = 100.0 * rng.integers(0, 2, size=(3000, 1)) + rng.normal(size=(3000, 1))
     model = density(forgetting_factor=0.99, compression_threshold=0.02).fit(spikes)
-    assert kde_of(model).weights[0] > 0.9
+    assert twins.kernel_weights(kde_of(model))[0] > 0.9
     model.partial_fit(rng.normal(size=(3000, 1)))
-    assert kde_of(model).weights[0] < 0.3
+    assert twins.kernel_weights(kde_of(model))[0] < 0.3
 
 
 def test_samples_are_predicted_from_a_single_compound_too():
@@ -812,10 +824,7 @@ def test_other_bandwidths_have_one_expert_and_learn_nothing_of_it(bandwidth):
     np.testing.assert_array_equal(model._state.expert_counts, [PRIOR_COUNT])
     # A change of mind in mid-stream: what came since the last compression is predicted.
     model.set_params(bandwidth="predictive")
-    weights = kde_of(model).weights
-    weights, later = np.split(weights, [N_EXPERTS])
-    weights[: len(later)] += later  # of samples since the last compression, under the same kernels
-    np.testing.assert_allclose(weights, PRIOR / PRIOR.sum(), rtol=1e-12)
+    np.testing.assert_allclose(twins.kernel_weights(kde_of(model)), PRIOR / PRIOR.sum(), rtol=1e-12)
     model.partial_fit(twins.clumps(1, 100, seed=1))
     assert model._state.expert_counts.shape == (N_EXPERTS,)
     assert model._state.expert_counts.sum() > 5.0
@@ -866,7 +875,7 @@ def test_little_data(covariance_type, case):
 @both_structures
 def test_one_sample_has_equal_weights(covariance_type):
     model = density_of(covariance_type, np.array([[3.0, -1.0]]))
-    np.testing.assert_allclose(kde_of(model).weights, 1.0 / N_EXPERTS, rtol=1e-14)
+    np.testing.assert_allclose(twins.kernel_weights(kde_of(model)), 1.0 / N_EXPERTS, rtol=1e-14)
     _, means, _ = model.kde_mixture()
     np.testing.assert_array_equal(means, np.tile([3.0, -1.0], (N_EXPERTS, 1)))
 
@@ -875,7 +884,7 @@ def test_one_sample_has_equal_weights(covariance_type):
 
 
 def shares_of(X):
-    weights = kde_of(density().fit(X)).weights
+    weights = twins.kernel_weights(kde_of(density().fit(X)))
     return weights[: len(KERNEL_SCALES)], weights[len(KERNEL_SCALES) :]
 
 
@@ -913,8 +922,8 @@ def test_an_outlier_counts_for_no_more_than_itself(covariance_type):
     mixture = density_of(covariance_type, X[:29])._mixture
     rest, _, _ = total_moments(mixture)
     experts = experts_of(mixture, covariance_type)
-    logs = experts.log_densities(X[29:])
-    far = experts.log_densities(np.array([[1e9, -1e9]]))
+    logs = logs_of(experts, X[29:], covariance_type)
+    far = logs_of(experts, np.array([[1e9, -1e9]]), covariance_type)
     assert far.max() < -1e3
     without = em_update(PRIOR, logs, np.ones(11))
     beside = em_update(PRIOR, np.vstack([logs, far]), np.ones(12))
@@ -969,7 +978,7 @@ def test_prior_for_the_covariance_is_that_of_the_classifier():
     count, mean, covariance = total_moments(mixture)
     expected = multivariate_normal(mean, shrink_covariance(covariance, count, prior))
     points = twins.clumps(2, 20, seed=1)
-    logs = experts.log_densities(points)[:, len(KERNEL_SCALES)]
+    logs = logs_of(experts, points, "full")[:, len(KERNEL_SCALES)]
     np.testing.assert_allclose(logs, expected.logpdf(points), rtol=1e-9)
 
 

@@ -552,6 +552,34 @@ def clusters_of(labels):
     return [np.flatnonzero(labels == number) for number in range(labels.max() + 1)]
 
 
+def kernel_weights(kde):
+    """What each kernel counts in a KDE of one shape, and each single Gaussian."""
+    out = np.zeros(len(kde.families[0].kernels.widths))
+    for family, held in zip(kde.families, kde.weights, strict=True):
+        of_family = family.masses @ held[0]
+        out[: len(of_family)] += of_family
+    return out
+
+
+def densities_of(kde, points):
+    """Log-densities (n, n_densities) of all that count, and their weights, in groups, too."""
+    logs, weights = [], []
+    for family, held in zip(kde.families, kde.weights, strict=True):
+        part, width = np.nonzero(held[0])
+        alone = np.zeros((len(part), *held[0].shape))
+        alone[range(len(part)), part, width] = 1.0 / family.masses[part]
+        logs.append(family.log_mixtures(points, alone))
+        weights.append(held[:, part, width] * family.masses[part])
+    return np.concatenate(logs, axis=1), np.concatenate(weights, axis=1)
+
+
+def log_mixtures(logs, weights):
+    """Log-densities (n, n_mixtures) of mixtures, by weights (n_mixtures, n_densities)."""
+    with np.errstate(divide="ignore"):
+        log_weights = np.log(weights)
+    return np.logaddexp.reduce(logs[:, None] + log_weights, axis=2)
+
+
 def log_densities(points, log_weights, means, covs, widths, shrinks):
     """Of mixtures of N(a mu_i, a^2 (S_i + b^2 I))."""
     d = means.shape[1]

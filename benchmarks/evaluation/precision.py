@@ -24,7 +24,7 @@ from scipy.special import logsumexp
 from scipy.stats import multivariate_normal
 from sklearn.mixture import GaussianMixture
 from skokde._engine._hellinger import factorize_all
-from skokde._engine._log_density import decompose, log_densities
+from skokde._engine._log_density import decompose, log_mixtures
 
 from evaluation.options import RESULTS
 from evaluation.tables import frame_markdown, make_tables
@@ -142,22 +142,23 @@ def frame_reference(model: OnlineKDEDensity, points: np.ndarray) -> Reference:
         deltas = exact(rows) - center
         return deltas @ turn if full else deltas * turn
 
-    shares = iter(exact(kde.weights) / MP.fsum(exact(kde.weights)))
     parts = []
-    for family in kde.families:
+    for family, held in zip(kde.families, kde.weights, strict=True):
         scales = list(zip(exact(family.kernels.widths), exact(family.kernels.shrinks), strict=True))
-        for number, width in zip(*np.nonzero(family.chosen), strict=True):
-            model, (b, a) = family.models.model(number), scales[width]
+        for number, width in zip(*np.nonzero(held[0]), strict=True):
+            model, (b, a) = family.models.part(number), scales[width]
             counts, means = exact(model.counts), mapped(model.means)
-            counts = counts / MP.fsum(counts)
             compounds = [
                 turn.T @ cov @ turn if full else cov * turn**2 for cov in exact(model.covariances)
             ]
             covariances = [a**2 * (cov + b**2 * identity(d, cov)) for cov in compounds]
             covariances += [(a * b) ** 2 * exact(np.ones(d))] * (len(counts) - len(compounds))
-            parts += zip(next(shares) * counts, a * means, covariances, strict=True)
+            share = exact(held[0, number, width])
+            parts += zip(share * counts, a * means, covariances, strict=True)
+    weights, means, covariances = zip(*parts, strict=True)
+    weights = np.array(weights) / MP.fsum(weights)
     log_scale = Gaussian(matrix).log_det - MP.fsum(_log(spread))
-    return reference(mapped(points), *zip(*parts, strict=True), log_scale)
+    return reference(mapped(points), weights, means, covariances, log_scale)
 
 
 def model_arrays(
@@ -167,12 +168,11 @@ def model_arrays(
     widths: np.ndarray,
     shrinks: np.ndarray,
 ) -> tuple[np.ndarray, ...]:
-    """What `log_densities` takes after the points, of one model under all kernels."""
-    m, k = len(compounds), len(means)
-    bounds = np.array([[0, m], [m, k]], dtype=np.intp)
+    """What `log_mixtures` takes after the points, of one model under each of the kernels."""
+    under_each = np.eye(len(widths))[:, None]
+    parts = np.zeros(len(means), dtype=np.intp)
     decomposed = decompose(means, compounds, widths, shrinks)
-    chosen = np.ones((1, len(widths)), dtype=np.uint8)
-    return log_weights, means, bounds, *decomposed, widths, shrinks, chosen
+    return under_each, log_weights, means, parts, *decomposed, widths, shrinks
 
 
 # -------------------------------------------------------------------------------------- peers
@@ -272,7 +272,7 @@ class KernelCase(NamedTuple):
     def scores(self, widths: np.ndarray = ONE, shrinks: np.ndarray = ONE) -> np.ndarray:
         weights, means, _ = self.mixture
         arrays = model_arrays(np.log(weights), means, self.compounds, widths, shrinks)
-        return log_densities(self.points, *arrays)
+        return log_mixtures(self.points, *arrays)
 
     def truth(self, b: float = 1.0, a: float = 1.0) -> Reference:
         """The error against it is that of the kernel alone, but for the weights' logarithms."""

@@ -6,7 +6,7 @@ from libc.math cimport fmax, fmin, log, sqrt, INFINITY, M_PI
 from scipy.linalg.cython_blas cimport dgemm
 from skokde._engine._exponential cimport exp_within  # no-cython-lint: for the C below
 from skokde._engine._gaussian cimport dot, eigh, residue, thin_factor, thin_limit, turn, work_size
-from skokde._engine._shapes cimport check_shapes
+from skokde._engine._shapes cimport check_shapes, number_of_parts
 
 # Distances from shrunk means are made from those of the means themselves where shrinking moves them
 # by less than the root of this, in widths of the kernel: else rounding would show.
@@ -93,13 +93,13 @@ cdef extern from *:
         }
     }
 
-    /* log sum_i exp(terms[i]) for each point */
+    /* sum_i exp(terms[i] - peak) for each point */
     FOR_EACH_PROCESSOR
-    static void log_sums(
-        int size, Py_ssize_t k, Py_ssize_t stride, const double* restrict terms,
-        const double* restrict peaks, double* restrict out
+    static void exponential_sums(
+        int size, Py_ssize_t k, const double* restrict terms, const double* restrict peaks,
+        double* restrict sums
     ) {
-        double limits[BLOCK], sums[BLOCK], logs[BLOCK];
+        double limits[BLOCK], logs[BLOCK];
         unsigned char counted[BLOCK];
         const uint64_t none = 0;
         for (int a = 0; a < size; a++) {
@@ -107,7 +107,7 @@ cdef extern from *:
             sums[a] = 0.0;
         }
         for (Py_ssize_t i = 0; i < k; i++) {
-            const double* row = terms + i * stride;
+            const double* row = terms + i * BLOCK;
             for (int a = 0; a < size; a++)
                 counted[a] = row[a] >= limits[a]; /* not >: it may be absorbed */
             for (int first = 0, last; first < size; first = last + LANES) {
@@ -121,8 +121,28 @@ cdef extern from *:
                     sums[a] += exp_within(logs[a]);
             }
         }
+    }
+
+    /* tops := the larger ones */
+    FOR_EACH_PROCESSOR
+    static void raise_tops(int size, const double* restrict peaks, double* restrict tops) {
         for (int a = 0; a < size; a++)
-            out[a] = peaks[a] > -INFINITY ? peaks[a] + log(sums[a]) : -INFINITY;
+            tops[a] = peaks[a] > tops[a] ? peaks[a] : tops[a];
+    }
+
+    /* totals += weight * sums * exp(peaks - tops) */
+    FOR_EACH_PROCESSOR
+    static void add_density(
+        int size, double weight, const double* restrict peaks, const double* restrict sums,
+        const double* restrict tops, double* restrict totals
+    ) {
+        double logs[BLOCK];
+        for (int a = 0; a < size; a++) {
+            const double below = peaks[a] - tops[a];
+            logs[a] = below > -700.0 ? below : -700.0; /* not a number where both are -inf, too */
+        }
+        for (int a = 0; a < size; a++)
+            totals[a] += weight * sums[a] * exp_within(logs[a]);
     }
     """
     enum: BLOCK
@@ -141,9 +161,13 @@ cdef extern from *:
         const double* products, double* out
     ) noexcept nogil
     void finish(int size, double base, double* squares, double* peaks) noexcept nogil
-    void log_sums(
-        int size, Py_ssize_t k, Py_ssize_t stride, const double* terms, const double* peaks,
-        double* out
+    void exponential_sums(
+        int size, Py_ssize_t k, const double* terms, const double* peaks, double* sums
+    ) noexcept nogil
+    void raise_tops(int size, const double* peaks, double* tops) noexcept nogil
+    void add_density(
+        int size, double weight, const double* peaks, const double* sums, const double* tops,
+        double* totals
     ) noexcept nogil
 
 
@@ -251,79 +275,122 @@ def decompose(
 
 cdef void least_precisions(
     Py_ssize_t d, const Py_ssize_t[::1] starts, const double[:, ::1] precisions,
-    const double[::1] narrows, double[:, ::1] out,
+    const double* narrows, double* out,
 ) noexcept nogil:
     # The least that a squared distance from each component counts in any direction.
-    cdef Py_ssize_t i, r, w
+    cdef Py_ssize_t i, r, w, m = starts.shape[0] - 1, n_kernels = precisions.shape[1]
     cdef double least
     cdef bint thin
-    for i in range(out.shape[0]):
+    for i in range(m):
         thin = starts[i + 1] - starts[i] < d
-        for w in range(out.shape[1]):
+        for w in range(n_kernels):
             least = 0.0 if thin else INFINITY
             for r in range(starts[i], starts[i + 1]):
                 least = precisions[r, w] if precisions[r, w] < least else least
-            out[i, w] = least + narrows[w] if thin else least
+            out[i * n_kernels + w] = least + narrows[w] if thin else least
 
 
-cdef Py_ssize_t near_block(
-    const double[:, ::1] x, const double[:, ::1] means, double least_shrink, double most_shrink,
-    const double[:, ::1] bases, const double[::1] narrows, const double[:, ::1] leasts,
-    const Py_ssize_t[::1] some, Py_ssize_t n_some, double[:, ::1] box, double[:, ::1] uppers,
-    Py_ssize_t[::1] places, Py_ssize_t n,
-) noexcept nogil:
-    # Of n components those that may count for any point of a whole block under some of the widths,
-    # by bounds over the box around it; being shrunk by several factors, a mean is a segment.
-    # Returns their number. There are no fmin and fmax, which are calls that most of the time would
-    # go to.
-    cdef Py_ssize_t d = x.shape[0], m = leasts.shape[0], c, i, j, s, w, n_near = 0
-    cdef double low, high, below, above, near, far, gap
-    for s in range(n_some):
-        uppers[n, s] = -INFINITY  # the largest of the terms' lower bounds
-    for c in range(n):
-        i = places[c]
-        near = far = 0.0
-        for j in range(d):
-            low, high = least_shrink * means[i, j], most_shrink * means[i, j]
-            if low > high:
-                low, high = high, low
-            below, above = low - box[1, j], box[0, j] - high
-            gap = below if below > above else above
-            near += gap * gap if gap > 0.0 else 0.0
-            below, above = high - box[0, j], box[1, j] - low
-            gap = below if below > above else above
-            far += gap * gap
-        for s in range(n_some):
-            w = some[s]
-            uppers[c, s] = bases[i, w] - 0.5 * near * (leasts[i, w] if i < m else narrows[w])
-            low = bases[i, w] - 0.5 * far * narrows[w]
-            uppers[n, s] = low if low > uppers[n, s] else uppers[n, s]
-    for c in range(n):
-        for s in range(n_some):
-            if not uppers[c, s] < uppers[n, s] - NEGLIGIBLE:
-                places[n_near] = places[c]
-                n_near += 1
-                break
-    return n_near
-
-
-cdef void box_around(const double[:, ::1] x, double[:, ::1] box) noexcept nogil:
+cdef void box_around(Py_ssize_t d, const double* x, double* low, double* high) noexcept nogil:
     # The least and the largest coordinates of a whole block.
     cdef Py_ssize_t a, j
     cdef double value
-    for j in range(x.shape[0]):
-        box[0, j] = box[1, j] = x[j, 0]
+    for j in range(d):
+        low[j] = high[j] = x[j * BLOCK]
         for a in range(1, BLOCK):
-            value = x[j, a]
-            box[0, j] = value if value < box[0, j] else box[0, j]
-            box[1, j] = value if value > box[1, j] else box[1, j]
+            value = x[j * BLOCK + a]
+            low[j] = value if value < low[j] else low[j]
+            high[j] = value if value > high[j] else high[j]
 
 
-def log_densities(
+cdef struct Pair:
+    # Components of one part of the model, under one kernel.
+    Py_ssize_t width
+    Py_ssize_t terms  # where those of its components begin
+    Py_ssize_t first_use, last_use  # in the mixtures, in an array of `Use`
+
+
+cdef struct Use:
+    Py_ssize_t mixture
+    double weight, log_weight
+
+
+cdef struct Bounds:
+    # What bounds on the terms of a block of points are made of, and room for them.
+    Py_ssize_t d, n_mixtures, n_widths, m, n_kernels
+    double least_shrink, most_shrink
+    const double* means
+    const Py_ssize_t* parts
+    const Py_ssize_t* pairs_of
+    const Pair* pairs
+    const Use* uses
+    double* bases  # (k, n_widths)
+    double* narrows  # (n_widths,)
+    double* leasts  # (m, n_kernels)
+    double* low  # (d,)
+    double* high
+    double* uppers  # (k, n_widths)
+    double* lowest  # (n_mixtures,)
+
+
+cdef Py_ssize_t near_block(Bounds f, Py_ssize_t* places, Py_ssize_t n) noexcept nogil:
+    # Of n components those that may count for any point of a whole block in any of the mixtures,
+    # by bounds over the box around it; being shrunk by several factors, a mean is a segment.
+    # Returns their number. There are no fmin and fmax, which are calls that most of the time would
+    # go to.
+    cdef Py_ssize_t c, i, j, q, u, w, n_near = 0
+    cdef double low, high, below, above, near, far, gap
+    cdef bint counts
+    for j in range(f.n_mixtures):
+        f.lowest[j] = -INFINITY  # the largest of the terms' lower bounds
+    for c in range(n):
+        i = places[c]
+        near = far = 0.0
+        for j in range(f.d):
+            low = f.least_shrink * f.means[i * f.d + j]
+            high = f.most_shrink * f.means[i * f.d + j]
+            if low > high:
+                low, high = high, low
+            below, above = low - f.high[j], f.low[j] - high
+            gap = below if below > above else above
+            near += gap * gap if gap > 0.0 else 0.0
+            below, above = high - f.low[j], f.high[j] - low
+            gap = below if below > above else above
+            far += gap * gap
+        for q in range(f.pairs_of[f.parts[i]], f.pairs_of[f.parts[i] + 1]):
+            w = f.pairs[q].width
+            gap = f.leasts[i * f.n_kernels + w] if i < f.m else f.narrows[w]
+            f.uppers[c * f.n_widths + w] = f.bases[i * f.n_widths + w] - 0.5 * near * gap
+            low = f.bases[i * f.n_widths + w] - 0.5 * far * f.narrows[w]
+            for u in range(f.pairs[q].first_use, f.pairs[q].last_use):
+                high = low + f.uses[u].log_weight
+                j = f.uses[u].mixture
+                f.lowest[j] = high if high > f.lowest[j] else f.lowest[j]
+    for c in range(n):
+        i = places[c]
+        counts = False
+        for q in range(f.pairs_of[f.parts[i]], f.pairs_of[f.parts[i] + 1]):
+            for u in range(f.pairs[q].first_use, f.pairs[q].last_use):
+                high = f.uppers[c * f.n_widths + f.pairs[q].width] + f.uses[u].log_weight
+                counts = counts or not high < f.lowest[f.uses[u].mixture] - NEGLIGIBLE
+        if counts:
+            places[n_near] = i
+            n_near += 1
+    return n_near
+
+
+cdef double* taken(double** free, Py_ssize_t n) noexcept nogil:
+    # The next n doubles of a workspace.
+    cdef double* start = free[0]
+    free[0] = start + n
+    return start
+
+
+def log_mixtures(
     const double[:, ::1] points,
+    const double[:, :, ::1] weights,
     const double[::1] log_weights,
     const double[:, ::1] means,
-    const Py_ssize_t[:, ::1] bounds,
+    const Py_ssize_t[::1] parts,
     const double[:, ::1] vectors,
     const double[::1] projections,
     const double[:, ::1] precisions,
@@ -331,157 +398,204 @@ def log_densities(
     const double[:, ::1] log_dets,
     const double[::1] widths,
     const double[::1] shrinks,
-    const unsigned char[:, ::1] chosen,
 ):
     """Log-densities under mixtures of N(a mu_i, a^2 (S_i + b^2 I)), in nats.
 
     Parameters
     ----------
     points : (n, d) array
+    weights : (n_mixtures, n_parts, n_widths) array
+        What the parts of the model, under each kernel, count in each of the mixtures.
     log_weights : (k,) array
+        Of the components within the model.
     means : (k, d) array
-        Of the components of all models.
-    bounds : (2, n_models + 1) array of intp
-        Where each model's compounds begin, and its Diracs: those are the components before the
-        m-th, these the others.
+    parts : (k,) array of intp
+        Which part each component belongs to. One with compounds has the first kernels only, those
+        that `decompose` was called with.
     vectors, projections, precisions, starts, log_dets
         What `decompose` returns.
     widths, shrinks : (n_widths,) arrays
         The b and the a, positive.
-    chosen : (n_models, n_widths) array of bool
-        Under which of them each model is scored.
 
     Returns
     -------
-    (n, n_chosen) array
+    (n, n_mixtures) array
         Not NaN and below +inf for any points; -inf where the density is zero.
     """
     cdef Py_ssize_t n = points.shape[0], d = points.shape[1], k = means.shape[0]
     cdef Py_ssize_t m = starts.shape[0] - 1, n_widths = widths.shape[0]
-    cdef Py_ssize_t n_models = bounds.shape[1] - 1
+    cdef Py_ssize_t n_mixtures = weights.shape[0], n_parts = weights.shape[1]
+    cdef Py_ssize_t n_kernels = precisions.shape[1]
     check_shapes(
         d, d,
-        0 <= m <= k == log_weights.shape[0] and means.shape[1] == vectors.shape[1] == d
+        0 <= m <= k == log_weights.shape[0] == parts.shape[0]
+        and n_parts == number_of_parts(parts)
+        and means.shape[1] == vectors.shape[1] == d
         and projections.shape[0] == precisions.shape[0] == starts[m]
         and vectors.shape[0] in (0, starts[m]) and log_dets.shape[0] == m
-        and precisions.shape[1] == log_dets.shape[1] == shrinks.shape[0] == n_widths
-        and bounds.shape[0] == 2 and n_models >= 0 and bounds[0, 0] == 0
-        and bounds[0, n_models] == bounds[1, 0] == m and bounds[1, n_models] == k
-        and chosen.shape[0] == n_models and chosen.shape[1] == n_widths,
+        and n_kernels == log_dets.shape[1] <= n_widths == shrinks.shape[0] == weights.shape[2],
     )
-    cdef Py_ssize_t block, first, size, a, c, i, j, r, s, w, rank, n_places, n_some
-    cdef Py_ssize_t last, column, begin = 0, most = 0, largest = 0, group = 0, n_chosen = 0
+    cdef Py_ssize_t block, first, size, a, c, i, j, p, q, u, w, rank, n_places
+    cdef Py_ssize_t n_pairs = 0, n_uses = 0, n_terms = 0
+    cdef Py_ssize_t last, n_doubles, begin = 0, most = 0, group = 0
     cdef bint full = vectors.shape[0] > 0 or starts[m] == 0
     cdef int rows, stride = BLOCK, columns, order = <int>d
     cdef char no = b"N"
-    cdef double one = 1.0, zero = 0.0, narrow, stretch
-    cdef double least_shrink = INFINITY, most_shrink = 0.0
+    cdef double one = 1.0, zero = 0.0, narrow, stretch, base
     cdef double constant = 0.5 * d * log(2.0 * M_PI)
     for i in range(m):
         most = max(most, starts[i + 1] - starts[i])
     group = max(most, 128) if full else 0
-    for r in range(n_models):
-        largest = max(largest, bounds[0, r + 1] - bounds[0, r] + bounds[1, r + 1] - bounds[1, r])
+    # What is used of the parts, and in which mixtures. Views of many small arrays would take longer
+    # than what few points take.
+    cdef Py_ssize_t[::1] numbers = np.zeros(3 * n_parts + 1 + k, dtype=np.intp)
+    cdef Py_ssize_t* sizes = &numbers[0]
+    cdef Py_ssize_t* counts = sizes + n_parts
+    cdef Py_ssize_t* pairs_of = counts + n_parts
+    cdef Py_ssize_t* places = pairs_of + n_parts + 1
+    cdef Py_ssize_t most_pairs = n_parts * n_widths, most_uses = n_mixtures * most_pairs
+    cdef Py_ssize_t n_bytes = most_uses * sizeof(Use) + most_pairs * sizeof(Pair)
+    cdef double[::1] structs = np.empty(n_bytes // sizeof(double) + 1)
+    cdef Use* uses = <Use*>&structs[0]
+    cdef Pair* pairs = <Pair*>(uses + most_uses)
+    for i in range(k):
+        sizes[parts[i]] += 1
+    for p in range(n_parts):
         for w in range(n_widths):
-            n_chosen += chosen[r, w] != 0
-    cdef double[:, ::1] x = np.zeros((d, BLOCK)), projected = np.empty((group, BLOCK))
-    cdef double[:, :, ::1] terms = np.empty((largest, n_widths, BLOCK))
-    cdef double[:, ::1] bases = np.empty((k, n_widths)), peaks = np.empty((n_widths, BLOCK))
-    cdef double[:, ::1] scales = np.empty((2, n_widths))
-    cdef double[::1] narrows = scales[0], log_narrows = scales[1], lengths = np.empty(k)
-    cdef double[:, ::1] buffers = np.empty((3, BLOCK))
-    cdef double[::1] squares = buffers[0], products = buffers[1], sums = buffers[2]
-    cdef double[:, ::1] leasts = np.empty((m, n_widths)), uppers = np.empty((largest + 1, n_widths))
-    cdef double[:, ::1] box = np.empty((2, d))
-    cdef Py_ssize_t[::1] places = np.empty(largest, dtype=np.intp)
-    cdef Py_ssize_t[::1] some = np.empty(n_widths, dtype=np.intp)
-    out = np.empty((n, n_chosen))
+            pairs[n_pairs].first_use = n_uses
+            for j in range(n_mixtures):
+                if weights[j, p, w] > 0.0:
+                    uses[n_uses].mixture, uses[n_uses].weight = j, weights[j, p, w]
+                    uses[n_uses].log_weight = log(weights[j, p, w])
+                    n_uses += 1
+            if n_uses > pairs[n_pairs].first_use:
+                pairs[n_pairs].width, pairs[n_pairs].last_use = w, n_uses
+                pairs[n_pairs].terms = n_terms
+                n_terms += sizes[p]
+                n_pairs += 1
+        pairs_of[p + 1] = n_pairs
+    for i in range(m):
+        p = parts[i]
+        if pairs_of[p] < pairs_of[p + 1] and pairs[pairs_of[p + 1] - 1].width >= n_kernels:
+            raise ValueError("Compounds are not decomposed under all the kernels.")
+    n_doubles = BLOCK * (d + group + n_terms + 2 * n_pairs + 2 * n_mixtures + 2) + 2 * d
+    n_doubles += (2 * k + 2) * n_widths + k + m * n_kernels + n_mixtures
+    cdef double[::1] memory = np.empty(n_doubles)
+    cdef double* free = &memory[0]
+    cdef double* x = taken(&free, d * BLOCK)
+    cdef double* projected = taken(&free, group * BLOCK)
+    cdef double* terms = taken(&free, n_terms * BLOCK)
+    cdef double* peaks = taken(&free, n_pairs * BLOCK)
+    cdef double* sums = taken(&free, n_pairs * BLOCK)
+    cdef double* tops = taken(&free, n_mixtures * BLOCK)
+    cdef double* totals = taken(&free, n_mixtures * BLOCK)
+    cdef double* squares = taken(&free, BLOCK)
+    cdef double* products = taken(&free, BLOCK)
+    cdef double* lengths = taken(&free, k)
+    cdef double* log_narrows = taken(&free, n_widths)
+    cdef Bounds f
+    f.d, f.n_mixtures, f.n_widths, f.m, f.n_kernels = d, n_mixtures, n_widths, m, n_kernels
+    f.means, f.parts, f.pairs_of, f.pairs, f.uses = (
+        &means[0, 0], &parts[0], pairs_of, pairs, uses
+    )
+    f.least_shrink, f.most_shrink = INFINITY, 0.0
+    f.bases, f.uppers = taken(&free, k * n_widths), taken(&free, k * n_widths)
+    f.narrows, f.leasts = taken(&free, n_widths), taken(&free, m * n_kernels)
+    f.low, f.high, f.lowest = taken(&free, d), taken(&free, d), taken(&free, n_mixtures)
+    out = np.empty((n, n_mixtures))
     cdef double[:, ::1] result = out
     cdef double* square
     cdef const double* coordinates = NULL
     with nogil:
+        for a in range(d * BLOCK):
+            x[a] = 0.0  # in place of points, where the last block is not full
         for w in range(n_widths):
             narrow = (shrinks[w] * widths[w]) * (shrinks[w] * widths[w])
-            narrows[w], log_narrows[w] = 1.0 / narrow, log(narrow)
-            least_shrink = fmin(least_shrink, shrinks[w])
-            most_shrink = fmax(most_shrink, shrinks[w])
+            f.narrows[w], log_narrows[w] = 1.0 / narrow, log(narrow)
+            f.least_shrink = fmin(f.least_shrink, shrinks[w])
+            f.most_shrink = fmax(f.most_shrink, shrinks[w])
         for i in range(k):
             lengths[i] = dot(d, &means[i, 0], &means[i, 0])
-            for w in range(n_widths):
-                bases[i, w] = log_weights[i] - constant
-                bases[i, w] -= 0.5 * (log_dets[i, w] if i < m else d * log_narrows[w])
+            for w in range(n_kernels if i < m else n_widths):
+                base = log_weights[i] - constant
+                base -= 0.5 * (log_dets[i, w] if i < m else d * log_narrows[w])
+                f.bases[i * n_widths + w] = base
         if n >= BLOCK:
-            least_precisions(d, starts, precisions, narrows, leasts)
+            least_precisions(d, starts, precisions, f.narrows, f.leasts)
         for block in range((n + BLOCK - 1) // BLOCK):
             first = block * BLOCK
             size = min(<Py_ssize_t>BLOCK, n - first)
             rows = <int>(size + LANES - 1) // LANES * LANES  # whole vectors of every processor
             for a in range(size):
                 for j in range(d):
-                    x[j, a] = points[first + a, j]
+                    x[j * BLOCK + a] = points[first + a, j]
+            n_places = 0
+            for i in range(k):
+                if pairs_of[parts[i]] < pairs_of[parts[i] + 1]:
+                    places[n_places] = i
+                    n_places += 1
             if size == BLOCK:
-                box_around(x, box)
-            column = 0
-            for r in range(n_models):
-                n_some = 0
-                for w in range(n_widths):
-                    if chosen[r, w]:
-                        some[n_some] = w
-                        n_some += 1
-                if n_some == 0:
-                    continue
-                n_places = 0
-                for j in range(2):
-                    for i in range(bounds[j, r], bounds[j, r + 1]):
-                        places[n_places] = i
-                        n_places += 1
-                if size == BLOCK:
-                    n_places = near_block(x, means, least_shrink, most_shrink, bases, narrows,
-                                          leasts, some, n_some, box, uppers, places, n_places)
-                for s in range(n_some):
-                    for a in range(rows):
-                        peaks[s, a] = -INFINITY
-                last = 0  # the first component whose points are not yet projected
-                for c in range(n_places):
-                    i = places[c]
-                    if full and last <= i < m:
-                        begin = last = i
-                        # Those of several small ones at a time.
-                        while (last < bounds[0, r + 1]
-                               and starts[last + 1] - starts[i] <= group):
-                            last += 1
-                        columns = <int>(starts[last] - starts[i])
-                        if columns > 0:
-                            dgemm(&no, &no, &rows, &columns, &order, &one, &x[0, 0], &stride,
-                                  <double*>&vectors[starts[i], 0], &order, &zero,
-                                  &projected[0, 0], &stride)
-                    rank = starts[i + 1] - starts[i] if i < m else 0
-                    if rank < d:
-                        distances(rows, d, &x[0, 0], &means[i, 0], &squares[0], &products[0])
-                    for s in range(n_some):
-                        w = some[s]
-                        square = &terms[c, s, 0]
-                        stretch = 1.0 - shrinks[w]
-                        if rank < d and narrows[w] * stretch * stretch * lengths[i] < LONG:
-                            shrunk_squares(rows, narrows[w], stretch, lengths[i], &squares[0],
-                                           &products[0], square)
-                        else:
-                            for a in range(rows):
-                                square[a] = 0.0
-                            if rank < d:
-                                add_squares(rows, d, &x[0, 0], &means[i, 0], shrinks[w],
-                                            &narrows[w], 0, square)
-                        if rank > 0:
-                            if full:
-                                coordinates = &projected[starts[i] - starts[begin], 0]
-                            add_squares(rows, rank, coordinates if full else &x[0, 0],
-                                        &projections[starts[i]], shrinks[w],
-                                        &precisions[starts[i], w], n_widths, square)
-                        finish(rows, bases[i, w], square, &peaks[s, 0])
-                for s in range(n_some):
-                    log_sums(rows, n_places, n_widths * BLOCK, &terms[0, s, 0], &peaks[s, 0],
-                             &sums[0])
-                    for a in range(size):
-                        result[first + a, column + s] = sums[a]
-                column += n_some
+                box_around(d, x, f.low, f.high)
+                n_places = near_block(f, places, n_places)
+            for p in range(n_parts):
+                counts[p] = 0
+            for a in range(n_pairs * BLOCK):
+                peaks[a] = -INFINITY
+            for a in range(n_mixtures * BLOCK):
+                tops[a] = -INFINITY
+                totals[a] = 0.0
+            last = 0  # the first component whose points are not yet projected
+            for c in range(n_places):
+                i = places[c]
+                p = parts[i]
+                if full and last <= i < m:
+                    begin = last = i
+                    # Those of several small ones at a time.
+                    while last < m and starts[last + 1] - starts[i] <= group:
+                        last += 1
+                    columns = <int>(starts[last] - starts[i])
+                    if columns > 0:
+                        dgemm(&no, &no, &rows, &columns, &order, &one, x, &stride,
+                              <double*>&vectors[starts[i], 0], &order, &zero, projected, &stride)
+                rank = starts[i + 1] - starts[i] if i < m else 0
+                if rank < d:
+                    distances(rows, d, x, &means[i, 0], squares, products)
+                for q in range(pairs_of[p], pairs_of[p + 1]):
+                    w = pairs[q].width
+                    square = terms + (pairs[q].terms + counts[p]) * BLOCK
+                    stretch = 1.0 - shrinks[w]
+                    if rank < d and f.narrows[w] * stretch * stretch * lengths[i] < LONG:
+                        shrunk_squares(rows, f.narrows[w], stretch, lengths[i], squares, products,
+                                       square)
+                    else:
+                        for a in range(rows):
+                            square[a] = 0.0
+                        if rank < d:
+                            add_squares(rows, d, x, &means[i, 0], shrinks[w], &f.narrows[w], 0,
+                                        square)
+                    if rank > 0:
+                        if full:
+                            coordinates = projected + (starts[i] - starts[begin]) * BLOCK
+                        add_squares(rows, rank, coordinates if full else x,
+                                    &projections[starts[i]], shrinks[w],
+                                    &precisions[starts[i], w], n_kernels, square)
+                    finish(rows, f.bases[i * n_widths + w], square, peaks + q * BLOCK)
+                counts[p] += 1
+            for p in range(n_parts):
+                for q in range(pairs_of[p], pairs_of[p + 1]):
+                    exponential_sums(rows, counts[p], terms + pairs[q].terms * BLOCK,
+                                     peaks + q * BLOCK, sums + q * BLOCK)
+                    for u in range(pairs[q].first_use, pairs[q].last_use):
+                        raise_tops(rows, peaks + q * BLOCK, tops + uses[u].mixture * BLOCK)
+            for q in range(n_pairs):
+                for u in range(pairs[q].first_use, pairs[q].last_use):
+                    j = uses[u].mixture * BLOCK
+                    add_density(rows, uses[u].weight, peaks + q * BLOCK, sums + q * BLOCK,
+                                tops + j, totals + j)
+            for j in range(n_mixtures):
+                for a in range(size):
+                    base = tops[j * BLOCK + a]
+                    result[first + a, j] = base
+                    if base > -INFINITY:
+                        result[first + a, j] = base + log(totals[j * BLOCK + a])
     return out

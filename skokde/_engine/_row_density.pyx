@@ -1,4 +1,4 @@
-"""Log-densities of a single row under all densities of a KDE.
+"""Log-densities of a single row under mixtures of the densities of a KDE.
 
 What `_log_density` does for a block of points at a time is done here for a few kernel widths at a
 time: of one point most of a block would be empty. The results are the same but for rounding.
@@ -9,7 +9,7 @@ import numpy as np
 from scipy.linalg.cython_blas cimport dgemv
 from skokde._engine._exponential cimport exp_within  # no-cython-lint: for the C below
 from skokde._engine._frame cimport coordinates, coordinates_size, map_points
-from skokde._engine._shapes cimport check_shapes
+from skokde._engine._shapes cimport check_shapes, number_of_parts
 
 cdef extern from *:
     """
@@ -23,14 +23,18 @@ cdef extern from *:
     #endif
 
     typedef struct {
-        Py_ssize_t d, n_models, m, n_widths;
+        Py_ssize_t d, k, m, n_parts, n_kernels, n_widths;
         int full;
         const double *point, *projected; /* on the eigenvectors of all covariances */
         const double *log_weights, *means, *projections, *precisions, *log_dets;
-        const Py_ssize_t *bounds, *starts;
-        const unsigned char *chosen;
-        double *terms; /* LANES for each component of a model, written */
+        const Py_ssize_t *parts, *starts;
     } Family;
+
+    /* What is written: terms and places of all components, peaks and sums of all parts. */
+    typedef struct {
+        double *terms, *peaks, *sums;
+        Py_ssize_t* places;
+    } Work;
 
     /* squares[w] += precision * (x - shrink * mean)^2, for n coordinates */
     INLINE void add_squares(
@@ -44,97 +48,106 @@ cdef extern from *:
             }
     }
 
-    /* terms[i] := exp(terms[i] - peak) */
-    INLINE void exponentials(Py_ssize_t n, double peak, double* terms) {
-        for (Py_ssize_t i = 0; i < n; i++) {
-            const double below = terms[i] - peak;
-            terms[i] = below > -700.0 ? below : -700.0;
-        }
-        for (Py_ssize_t i = 0; i < n; i++)
-            terms[i] = exp_within(terms[i]);
-    }
-
-    /* out[w] := log sum_i exp(log-density under the i-th component), of a model, for some widths */
+    /* For each part, for some kernels: the largest term, and the sum of exp(term - largest). */
     INLINE void mix(
-        const int size, Family f, Py_ssize_t model, Py_ssize_t first, const double* some_shrinks,
-        const double* some_widths, double* restrict out
+        const int size, Family f, Py_ssize_t first, const double* all_shrinks,
+        const double* all_widths, const unsigned char* used, Work work
     ) {
         const double constant = 0.5 * f.d * log(2.0 * M_PI);
-        double shrinks[LANES], precisions[LANES], log_dets[LANES], peaks[LANES], sums[LANES];
-        const Py_ssize_t* of_compounds = f.bounds + model;
-        const Py_ssize_t* of_diracs = of_compounds + f.n_models + 1;
-        const Py_ssize_t m = of_compounds[1] - of_compounds[0];
-        const Py_ssize_t k = m + of_diracs[1] - of_diracs[0];
+        double shrinks[LANES], precisions[LANES], log_dets[LANES];
+        Py_ssize_t n = 0;
         for (int w = 0; w < size; w++) {
-            const double scale = some_shrinks[w] * some_widths[w];
-            shrinks[w] = some_shrinks[w];
+            const double scale = all_shrinks[first + w] * all_widths[first + w];
+            shrinks[w] = all_shrinks[first + w];
             precisions[w] = 1.0 / (scale * scale);
             log_dets[w] = f.d * log(scale * scale);
-            peaks[w] = -INFINITY;
-            sums[w] = 0.0;
         }
-        for (Py_ssize_t n = 0; n < k; n++) {
-            const Py_ssize_t i = n < m ? of_compounds[0] + n : of_diracs[0] + (n - m);
-            const Py_ssize_t start = n < m ? f.starts[i] : 0;
-            const Py_ssize_t rank = n < m ? f.starts[i + 1] - start : 0;
-            const double* dets = n < m ? f.log_dets + i * f.n_widths + first : log_dets;
+        for (Py_ssize_t part = 0; part < f.n_parts; part++)
+            for (int w = 0; w < size; w++) {
+                work.peaks[part * f.n_widths + first + w] = -INFINITY;
+                work.sums[part * f.n_widths + first + w] = 0.0;
+            }
+        for (Py_ssize_t i = 0; i < f.k; i++)
+            for (int w = 0; w < size; w++)
+                if (used[f.parts[i] * f.n_widths + first + w]) {
+                    work.places[n++] = i;
+                    break;
+                }
+        for (Py_ssize_t c = 0; c < n; c++) {
+            const Py_ssize_t i = work.places[c];
+            const Py_ssize_t start = i < f.m ? f.starts[i] : 0;
+            const Py_ssize_t rank = i < f.m ? f.starts[i + 1] - start : 0;
+            const double* dets = i < f.m ? f.log_dets + i * f.n_kernels + first : log_dets;
             const double base = f.log_weights[i] - constant;
+            double* peaks = work.peaks + f.parts[i] * f.n_widths + first;
             double squares[LANES] = {0.0};
             if (rank < f.d)
                 add_squares(size, f.d, f.point, f.means + i * f.d, shrinks, precisions, 0, squares);
             if (rank > 0)
                 add_squares(
                     size, rank, f.full ? f.projected + start : f.point, f.projections + start,
-                    shrinks, f.precisions + start * f.n_widths + first, f.n_widths, squares
+                    shrinks, f.precisions + start * f.n_kernels + first, f.n_kernels, squares
                 );
             /* Rounding may have made a square negative; one that overflows may be NaN. */
             for (int w = 0; w < size; w++) {
                 const double square = squares[w] < 0.0 ? 0.0 : squares[w];
                 const double finite = base - 0.5 * dets[w] - 0.5 * square;
                 const double term = square == square ? finite : -INFINITY;
-                f.terms[w * k + n] = term;
+                work.terms[c * size + w] = term;
                 peaks[w] = term > peaks[w] ? term : peaks[w];
             }
         }
-        for (int w = 0; w < size; w++)
-            exponentials(k, peaks[w], f.terms + w * k);
-        for (Py_ssize_t n = 0; n < k; n++)
-            for (int w = 0; w < size; w++)
-                sums[w] += f.terms[w * k + n];
-        for (int w = 0; w < size; w++)
-            out[w] = peaks[w] > -INFINITY ? peaks[w] + log(sums[w]) : -INFINITY;
-    }
-
-    /* Log-densities for all that is chosen; the compiler unrolls the usual number of widths. */
-    FOR_EACH_PROCESSOR
-    static void mix_all(
-        Family f, const double* shrinks, const double* widths, double* restrict out
-    ) {
-        for (Py_ssize_t model = 0; model < f.n_models; model++) {
-            const unsigned char* chosen = f.chosen + model * f.n_widths;
-            Py_ssize_t first = 0, end = f.n_widths;
-            while (first < end && !chosen[first])
-                first++;
-            while (first < end && !chosen[end - 1])
-                end--;
-            for (Py_ssize_t w = first; w < end; w += LANES) {
-                const int size = end - w < LANES ? (int)(end - w) : LANES;
-                double logs[LANES];
-                if (size == LANES)
-                    mix(LANES, f, model, w, shrinks + w, widths + w, logs);
-                else
-                    mix(size, f, model, w, shrinks + w, widths + w, logs);
-                for (int i = 0; i < size; i++)
-                    if (chosen[w + i])
-                        *out++ = logs[i];
+        for (Py_ssize_t c = 0; c < n; c++) {
+            const double* peaks = work.peaks + f.parts[work.places[c]] * f.n_widths + first;
+            for (int w = 0; w < size; w++) {
+                const double below = work.terms[c * size + w] - peaks[w];
+                work.terms[c * size + w] = below > -700.0 ? below : -700.0;
             }
         }
+        for (Py_ssize_t c = 0; c < n * size; c++)
+            work.terms[c] = exp_within(work.terms[c]);
+        for (Py_ssize_t c = 0; c < n; c++) {
+            double* sums = work.sums + f.parts[work.places[c]] * f.n_widths + first;
+            for (int w = 0; w < size; w++)
+                sums[w] += work.terms[c * size + w];
+        }
+    }
+
+    /* Under those kernels that compounds have, and under the others; the compiler unrolls what has
+       the usual number of them. */
+    FOR_EACH_PROCESSOR
+    static void mix_all(
+        Family f, const double* shrinks, const double* widths, const unsigned char* used, Work work
+    ) {
+        for (Py_ssize_t w = 0; w < f.n_widths; ) {
+            const Py_ssize_t end = w < f.n_kernels ? f.n_kernels : f.n_widths;
+            const int size = end - w < LANES ? (int)(end - w) : LANES;
+            if (size == LANES)
+                mix(LANES, f, w, shrinks, widths, used, work);
+            else
+                mix(size, f, w, shrinks, widths, used, work);
+            w += size;
+        }
+    }
+
+    /* log sum_i weights[i] * sums[i] * exp(peaks[i]) */
+    FOR_EACH_PROCESSOR
+    static double mixture(
+        Py_ssize_t n, const double* weights, const double* peaks, const double* sums
+    ) {
+        double top = -INFINITY, total = 0.0;
+        for (Py_ssize_t i = 0; i < n; i++)
+            top = weights[i] > 0.0 && peaks[i] > top ? peaks[i] : top;
+        for (Py_ssize_t i = 0; i < n; i++)
+            if (weights[i] > 0.0 && peaks[i] - top > -700.0)
+                total += weights[i] * sums[i] * exp_within(peaks[i] - top);
+        return top > -INFINITY ? top + log(total) : -INFINITY;
     }
     """
     enum: LANES
 
     ctypedef struct Family:
-        Py_ssize_t d, n_models, m, n_widths
+        Py_ssize_t d, k, m, n_parts, n_kernels, n_widths
         int full
         const double* point
         const double* projected
@@ -143,12 +156,21 @@ cdef extern from *:
         const double* projections
         const double* precisions
         const double* log_dets
-        const Py_ssize_t* bounds
+        const Py_ssize_t* parts
         const Py_ssize_t* starts
-        const unsigned char* chosen
+
+    ctypedef struct Work:
         double* terms
+        double* peaks
+        double* sums
+        Py_ssize_t* places
+
     void mix_all(
-        Family family, const double* shrinks, const double* widths, double* out
+        Family family, const double* shrinks, const double* widths, const unsigned char* used,
+        Work work
+    ) noexcept nogil
+    double mixture(
+        Py_ssize_t n, const double* weights, const double* peaks, const double* sums
     ) noexcept nogil
 
 
@@ -162,99 +184,102 @@ cdef class RowFamily:
         Of the frame.
     log_det : float
         Of the frame, too.
-    log_weights, means, bounds, vectors, projections, precisions, starts, log_dets, widths, \
-shrinks, chosen
-        What `_log_density.log_densities` takes after the points.
+    log_weights, means, parts, vectors, projections, precisions, starts, log_dets, widths, shrinks
+        What `_log_density.log_mixtures` takes after the weights.
     """
 
     cdef const double[::1] center, spread, matrix, log_weights, projections, widths, shrinks
     cdef const double[:, ::1] means, vectors, precisions, log_dets
-    cdef const Py_ssize_t[:, ::1] bounds
-    cdef const Py_ssize_t[::1] starts
-    cdef const unsigned char[:, ::1] chosen
+    cdef const Py_ssize_t[::1] parts, starts
+    cdef unsigned char[::1] with_compounds  # which of the parts
     cdef double log_det
-    cdef Py_ssize_t n_chosen, largest
     cdef Family family
 
     def __init__(
-        self, center, spread, matrix, double log_det, log_weights, means, bounds, vectors,
-        projections, precisions, starts, log_dets, widths, shrinks, chosen,
+        self, center, spread, matrix, double log_det, log_weights, means, parts, vectors,
+        projections, precisions, starts, log_dets, widths, shrinks,
     ):
-        cdef Py_ssize_t r, w
+        cdef Py_ssize_t i
         self.center, self.spread, self.matrix, self.log_det = center, spread, matrix, log_det
-        self.log_weights, self.means, self.bounds = log_weights, means, bounds
+        self.log_weights, self.means, self.parts = log_weights, means, parts
         self.vectors, self.projections, self.precisions = vectors, projections, precisions
         self.starts, self.log_dets = starts, log_dets
-        self.widths, self.shrinks, self.chosen = widths, shrinks, chosen
+        self.widths, self.shrinks = widths, shrinks
         cdef Family* f = &self.family
-        cdef Py_ssize_t k = self.means.shape[0]
-        f.d, f.n_models, f.m = self.means.shape[1], self.bounds.shape[1] - 1, starts.shape[0] - 1
-        f.n_widths, f.full = self.widths.shape[0], self.vectors.shape[0] > 0
+        f.d, f.k, f.m = self.means.shape[1], self.means.shape[0], self.starts.shape[0] - 1
+        f.n_kernels, f.n_widths = self.precisions.shape[1], self.widths.shape[0]
+        f.full = self.vectors.shape[0] > 0
         check_shapes(
             f.d, self.matrix.shape[0],
-            0 <= f.m <= k == self.log_weights.shape[0] and self.vectors.shape[1] == f.d
+            0 <= f.m <= f.k == self.log_weights.shape[0] == self.parts.shape[0] and 0 < f.k
+            and self.vectors.shape[1] == f.d
             and self.center.shape[0] == self.spread.shape[0] == f.d
             and self.projections.shape[0] == self.precisions.shape[0] == self.starts[f.m]
             and self.vectors.shape[0] in (0, self.starts[f.m])
-            and self.log_dets.shape[0] == f.m and 0 < k and 0 < f.n_widths
-            and self.precisions.shape[1] == self.log_dets.shape[1] == f.n_widths
-            and self.shrinks.shape[0] == f.n_widths
-            and self.bounds.shape[0] == 2 and 0 < f.n_models and self.bounds[0, 0] == 0
-            and self.bounds[0, f.n_models] == self.bounds[1, 0] == f.m
-            and self.bounds[1, f.n_models] == k
-            and self.chosen.shape[0] == f.n_models and self.chosen.shape[1] == f.n_widths,
+            and self.log_dets.shape[0] == f.m and f.n_kernels == self.log_dets.shape[1]
+            and f.n_kernels <= f.n_widths == self.shrinks.shape[0] and 0 < f.n_widths,
         )
-        f.log_weights, f.means, f.starts = (
-            &self.log_weights[0], &self.means[0, 0], &self.starts[0]
+        f.log_weights, f.means, f.starts, f.parts = (
+            &self.log_weights[0], &self.means[0, 0], &self.starts[0], &self.parts[0]
         )
-        f.bounds, f.chosen = &self.bounds[0, 0], &self.chosen[0, 0]
+        f.n_parts = number_of_parts(self.parts)
+        self.with_compounds = np.zeros(f.n_parts, dtype=np.uint8)
+        for i in range(f.m):
+            self.with_compounds[self.parts[i]] = 1
         if f.m:
             f.log_dets = &self.log_dets[0, 0]
         if self.starts[f.m]:
             f.projections, f.precisions = &self.projections[0], &self.precisions[0, 0]
-        self.n_chosen = self.largest = 0
-        for r in range(f.n_models):
-            self.largest = max(
-                self.largest,
-                self.bounds[0, r + 1] - self.bounds[0, r]
-                + self.bounds[1, r + 1] - self.bounds[1, r],
-            )
-            for w in range(f.n_widths):
-                self.n_chosen += self.chosen[r, w] != 0
 
 
-def log_densities_of_row(const double[::1] row, list families):
-    """Log-densities of one row in data units under each kernel of some families, in nats.
+def log_mixtures_of_row(const double[::1] row, list families, list weights):
+    """Log-densities of one row in data units under mixtures, in nats.
 
     Parameters
     ----------
     row : (d,) array
     families : list of RowFamily
+    weights : list of (n_mixtures, n_parts, n_widths) arrays
+        What each family's densities count in the mixtures; of parts with compounds only those
+        under the first kernels do.
 
     Returns
     -------
-    (n_experts,) array
-        As that of `log_densities` for each family, one after the other.
+    (n_families, n_mixtures) array
+        As that of `log_mixtures` for each family.
     """
-    cdef Py_ssize_t d = row.shape[0], w, n = 0, most = 1, longest = 1
+    cdef Py_ssize_t d = row.shape[0], i, j, n, m, most = 1, longest = 1, densities = 1, n_mixtures
     cdef double one = 1.0, zero = 0.0
     cdef int order = <int>d, columns, step = 1
     cdef char transposed = b"T"
     cdef RowFamily family
     cdef Family f
-    for family in families:
-        check_shapes(d, family.matrix.shape[0], family.family.d == d)
-        n += family.n_chosen
-        most = max(most, family.largest)
-        longest = max(longest, family.projections.shape[0])
-    out = np.empty(n)
-    cdef double[::1] result = out, point = np.empty(d), projected = np.empty(longest)
-    cdef double[::1] scratch = np.empty(coordinates_size(d, d * d))
-    cdef double[:, ::1] terms = np.empty((LANES, most))
-    n = 0
-    for family in families:
+    cdef Work work
+    cdef const double[:, :, ::1] weight
+    n_mixtures = len(weights[0])
+    for family, weight in zip(families, weights, strict=True):
         f = family.family
-        f.point, f.projected, f.terms = &point[0], &projected[0], &terms[0, 0]
+        check_shapes(
+            d, family.matrix.shape[0],
+            f.d == d and weight.shape[0] == n_mixtures and weight.shape[1] == f.n_parts
+            and weight.shape[2] == f.n_widths,
+        )
+        most = max(most, f.k)
+        longest = max(longest, family.projections.shape[0])
+        densities = max(densities, f.n_parts * f.n_widths)
+    out = np.empty((len(families), n_mixtures))
+    cdef double[:, ::1] result = out
+    cdef double[::1] point = np.empty(d), projected = np.empty(longest)
+    cdef double[::1] scratch = np.empty(coordinates_size(d, d * d)), terms = np.empty(LANES * most)
+    cdef double[:, ::1] densities_of = np.empty((2, densities))
+    cdef Py_ssize_t[::1] places = np.empty(most, dtype=np.intp)
+    cdef unsigned char[::1] used = np.empty(densities, dtype=np.uint8)
+    work.terms, work.places = &terms[0], &places[0]
+    work.peaks, work.sums = &densities_of[0, 0], &densities_of[1, 0]
+    for m, (family, weight) in enumerate(zip(families, weights)):
+        f = family.family
+        f.point, f.projected = &point[0], &projected[0]
+        n = f.n_parts * f.n_widths
         with nogil:
             map_points(
                 coordinates(
@@ -267,8 +292,14 @@ def log_densities_of_row(const double[::1] row, list families):
                 columns = <int>f.starts[f.m]
                 dgemv(&transposed, &order, &columns, &one, <double*>&family.vectors[0, 0], &order,
                       &point[0], &step, &zero, &projected[0], &step)
-            mix_all(f, &family.shrinks[0], &family.widths[0], &result[n])
-        for w in range(n, n + family.n_chosen):
-            result[w] += family.log_det
-        n += family.n_chosen
+            for i in range(n):
+                used[i] = 0
+                for j in range(n_mixtures):
+                    used[i] |= (&weight[j, 0, 0])[i] > 0.0
+                if (used[i] and i % f.n_widths >= f.n_kernels
+                        and family.with_compounds[i // f.n_widths]):
+                    raise ValueError("Compounds are not decomposed under all the kernels.")
+            mix_all(f, &family.shrinks[0], &family.widths[0], &used[0], work)
+            for j in range(n_mixtures):
+                result[m, j] = family.log_det + mixture(n, &weight[j, 0, 0], work.peaks, work.sums)
     return out

@@ -8,3 +8,13 @@ cdef inline int check_shapes(Py_ssize_t d, Py_ssize_t size, bint rest) except -1
             f"Shapes do not belong together, with {d} features and covariances of {size} numbers."
         )
     return 0
+
+
+cdef inline Py_ssize_t number_of_parts(const Py_ssize_t[::1] parts) except -1:
+    # Of a model, by the number of each component's.
+    cdef Py_ssize_t i, n = 0
+    for i in range(parts.shape[0]):
+        if parts[i] < 0:
+            raise ValueError(f"There is no part {parts[i]}.")
+        n = max(n, parts[i] + 1)
+    return n

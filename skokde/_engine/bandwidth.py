@@ -250,11 +250,13 @@ class Predictive(NormalReference):
         widths = np.array(self.kernel_scales) * normal_reference(
             mixture.n_features, whitening.count
         )
-        narrowest = widths.min()
-        relative, shrinks = widths / narrowest, shrinkage(widths)
+        narrowest, n = widths.min(), len(self.gaussian_scales)
+        # A kernel at the mean that is as wide as the model, times each scale, is a Gaussian of it.
+        relative = np.append(widths, self.gaussian_scales) / narrowest
+        shrinks = np.append(shrinkage(widths), np.ones(n))
         frames = [whitening.of_shape(shape).frame for shape in shapes or (structure,)]
         return [
-            Kernels(frame.divided(narrowest), relative, shrinks, 1.0 / narrowest)
+            Kernels(frame.divided(narrowest), relative, shrinks, n, 1.0 / narrowest)
             for frame in frames
         ]
 

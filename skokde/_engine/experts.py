@@ -19,7 +19,7 @@ import numpy as np
 from skokde._engine import recent
 from skokde._engine.bandwidth import KernelFrame
 from skokde._engine.kde import KDE, KernelFamily
-from skokde._engine.mixture import Mixture, SampleModels
+from skokde._engine.mixture import Mixture, Resolutions
 from skokde._engine.state import INITIAL_LIMIT, Settings, State
 
 # Equal weights are worth this number of samples before any is predicted.
@@ -142,21 +142,16 @@ class Experts(NamedTuple):
 
     Attributes
     ----------
-    estimates : tuple of KernelFamily
+    families : tuple of KernelFamily
         For each shape, at all resolutions that matter to any.
-    scored : (n_shapes, n_resolutions, n_widths) array of bool
-        Which of the densities are there: of each shape, at each resolution that differs from the
-        one before and matters, under each width that it has, see `widths_at`.
-    gaussians : tuple of KernelFamily
-        For each shape, of one component, the mean; there may be none.
+    matter : (n_shapes, n_resolutions) array of bool
+        Which of the resolutions that differ from the one before matter to a shape.
     resolutions : (1 + n_levels,) array of intp
-        Which of the resolutions each threshold has: where it merges nothing, that of the next lower
-        one.
+        Which of them each threshold has: where it merges nothing, that of the next lower one.
     """
 
-    estimates: tuple[KernelFamily, ...]
-    scored: np.ndarray
-    gaussians: tuple[KernelFamily, ...]
+    families: tuple[KernelFamily, ...]
+    matter: np.ndarray
     resolutions: np.ndarray
 
     @classmethod
@@ -190,36 +185,32 @@ class Experts(NamedTuple):
         if expert_counts is not None:
             counts = at_resolutions(expert_counts, resolutions, settings)
             matter = that_matter(counts, widths)
-        scored = matter[:, :, None] & widths
-        needed = matter.any(axis=0)
-        coarse = np.flatnonzero(needed[1:]) + 1
-        resolved = [mixture.sample_model] if needed[0] else []
-        if len(coarse):
-            resolved += mixture.sample_model.grouped(
-                partitions[first_levels(resolutions)[coarse] - 1]
-            )
-        models = SampleModels.of(resolved)
-        estimates, gaussians = [], []
+        needed = np.flatnonzero(matter.any(axis=0))
+        if resolutions[-1]:
+            finest = np.arange(partitions.shape[1])[None]
+            at_resolution = np.concatenate([finest, partitions])[first_levels(resolutions)]
+            models = Resolutions.of(mixture.sample_model, at_resolution[needed])
+        else:
+            models = Resolutions.of_one(mixture.sample_model)
         of_shapes = rule.kernels(mixture, structure, target, settings.shapes, kernel_frame)
-        for shape, kernels, of_shape in zip(settings.shapes, of_shapes, scored, strict=True):
-            shaped = models if shape is structure else models.shaped(shape)
-            estimates.append(KernelFamily.of(shaped, kernels, of_shape[needed]))
-            if rule.gaussian_scales:
-                gaussians.append(KernelFamily.single_gaussians(kernels, rule.gaussian_scales))
-        return cls(tuple(estimates), scored, tuple(gaussians), resolutions)
+        if rule.gaussian_scales:
+            models = models.with_mean(of_shapes[0].frame.center)
+        families = [
+            KernelFamily.of(models if shape is structure else models.shaped(shape), kernels)
+            for shape, kernels in zip(settings.shapes, of_shapes, strict=True)
+        ]
+        return cls(tuple(families), matter, resolutions)
 
-    def log_densities(self, X: np.ndarray) -> np.ndarray:
+    def log_densities(self, X: np.ndarray, settings: Settings) -> np.ndarray:
         """Log-densities (n, n_experts) of rows, in nats, where all experts are there."""
-        parts = []
-        for family, scored in zip(self.estimates, self.scored, strict=True):
-            logs = np.empty((len(X), *scored.shape))
-            logs[:, scored] = family.log_densities(X)
-            only = scored[:, -1].argmax()
-            logs[:, ~scored[:, -1], -1] = logs[:, only, -1, None]
-            n_experts = self.resolutions.size * logs.shape[2]
-            parts.append(logs[:, self.resolutions].reshape(len(X), n_experts))
-        parts += [family.log_densities(X) for family in self.gaussians]
-        return np.concatenate(parts, axis=1)
+        n_gaussians = len(settings.bandwidth.gaussian_scales)
+        of_kernels = each_estimate(self.resolutions, widths_at(self.resolutions, settings))
+        n = len(of_kernels)
+        of_kernels = np.concatenate([of_kernels, np.zeros((n_gaussians, *of_kernels.shape[1:]))])
+        of_gaussians = np.eye(n + n_gaussians, n_gaussians, -n)
+        weights = self.families[0].weights(of_kernels, of_gaussians)
+        logs = [family.log_mixtures(X, weights) for family in self.families]
+        return np.concatenate([a[:, :n] for a in logs] + [a[:, n:] for a in logs], axis=1)
 
     def log_densities_with_later(
         self, log_densities: np.ndarray, X: np.ndarray, counts: np.ndarray, means: np.ndarray
@@ -234,11 +225,11 @@ class Experts(NamedTuple):
             Of the Diracs.
         """
         parts = []
-        for family in self.estimates:
+        for family in self.families:
             diracs = family.of_diracs(counts, means)
             parts += [diracs.log_densities(X)] * len(self.resolutions)
         later = np.concatenate(parts, axis=1)
-        before, added = self.estimates[0].models.count, counts.sum()
+        before, added = self.families[0].models.count, counts.sum()
         out = log_densities.copy()
         out[:, : later.shape[1]] = np.logaddexp(
             out[:, : later.shape[1]] + np.log(before / (before + added)),
@@ -250,26 +241,25 @@ class Experts(NamedTuple):
         """What is scored of them, weighted."""
         counts = at_resolutions(expert_counts, self.resolutions, settings)
         _, of_gaussians = by_kind(expert_counts, settings)
-        # Of each density the shape, and whether it belongs with narrow kernels or wide ones.
-        of_shape, _, width = np.nonzero(self.scored)
-        shape = np.append(of_shape, np.nonzero(of_gaussians + 1.0)[0])
-        n_narrow = settings.bandwidth.n_narrow
-        narrow = width < n_narrow
-        both = np.ones(of_gaussians.size, dtype=bool)
-        sides = (np.append(narrow, both), np.append(~narrow, both))
-        groups = np.array(
-            [
-                (shape == number) & side
-                for number in range(len(settings.shapes))
-                for side in (sides if n_narrow else sides[1:])
-            ]
-        )
-        held = where_scored(counts, widths_at(self.resolutions, settings))[self.scored]
-        weights = np.append(held, of_gaussians)
-        weights /= weights.sum()
-        group_weights = groups * weights
-        group_weights /= group_weights.sum(axis=1, keepdims=True)
-        return KDE(self.estimates, self.gaussians, weights, group_weights)
+        widths = widths_at(self.resolutions, settings)
+        scored = self.matter[:, :, None] & widths
+        held = np.where(scored, where_scored(counts, widths), 0.0)[:, self.matter.any(axis=0)]
+        total = held.sum() + of_gaussians.sum()
+        # Of each shape, narrow kernels and wide ones are groups of experts, with the Gaussians.
+        narrow = np.arange(widths.shape[1]) < settings.bandwidth.n_narrow
+        sides = np.array([narrow, ~narrow] if narrow.any() else [~narrow])
+        of_sides = held[:, None] * sides[:, None]
+        totals = of_sides.sum(axis=(2, 3)) + of_gaussians.sum(axis=1)[:, None]
+        weights = []
+        for number, family in enumerate(self.families):
+            of_kernels = np.zeros((1 + settings.n_groups, *held.shape[1:]))
+            of_mean = np.zeros((1 + settings.n_groups, of_gaussians.shape[1]))
+            groups = slice(1 + number * len(sides), 1 + (number + 1) * len(sides))
+            of_kernels[0], of_mean[0] = held[number] / total, of_gaussians[number] / total
+            of_kernels[groups] = of_sides[number] / totals[number][:, None, None]
+            of_mean[groups] = of_gaussians[number] / totals[number][:, None]
+            weights.append(family.weights(of_kernels, of_mean))
+        return KDE(self.families, tuple(weights), len(self.families))
 
 
 def at_resolutions(
@@ -296,6 +286,16 @@ def widths_at(resolutions: np.ndarray, settings: Settings) -> np.ndarray:
         only = resolutions[: WIDEST_KERNELS_AT + 1][-1]
         widths[:, -1] = np.arange(len(widths)) == only
     return widths
+
+
+def each_estimate(resolutions: np.ndarray, widths: np.ndarray) -> np.ndarray:
+    """Each of a shape's estimates alone, (n_levels * n_widths, n_resolutions, n_widths) weights."""
+    n_resolutions, n_widths = widths.shape
+    # A width that one resolution has alone stands for that of the others.
+    at = np.where(at_one_resolution(widths), widths.argmax(axis=0), resolutions[:, None])
+    number = at == np.arange(n_resolutions)[:, None, None]
+    alone = np.moveaxis(number, 0, 2)[..., None] * np.eye(n_widths)[:, None]
+    return alone.reshape(-1, n_resolutions, n_widths)
 
 
 def by_kind(expert_counts: np.ndarray, settings: Settings) -> tuple[np.ndarray, np.ndarray]:
@@ -392,7 +392,7 @@ def predict_latest(state: State, settings: Settings) -> np.ndarray:
     for experts, *halves in prequential_splits(state, settings):
         places = first, second = [np.flatnonzero(half & known) for half in halves]
         chosen = some, others = [some_of(half) for half in places]
-        logs.append(experts.log_densities(means[np.append(some, others)]))
+        logs.append(experts.log_densities(means[np.append(some, others)], settings))
         if len(first) and len(second):
             logs[-1][len(some) :] = experts.log_densities_with_later(
                 logs[-1][len(some) :], means[others], all_counts[first], means[first]

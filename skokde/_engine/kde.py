@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, Self
 
 import numpy as np
-from scipy.linalg import block_diag
 
 from skokde._engine._hellinger import factorize_all
-from skokde._engine._log_density import BOX, decompose, log_densities
-from skokde._engine._row_density import RowFamily, log_densities_of_row
-from skokde._engine.mixture import SampleModel, SampleModels
+from skokde._engine._log_density import BOX, decompose, log_mixtures
+from skokde._engine._row_density import RowFamily, log_mixtures_of_row
+from skokde._engine.mixture import Resolutions, SampleModel
 from skokde._engine.whitening import Frame
 
 # In standard deviations of the whole: a component farther out than this is not shrunk.
@@ -64,6 +63,8 @@ class Kernels(NamedTuple):
         Coordinates in which no width is below one.
     widths, shrinks : (n_widths,) arrays
         The b and the a.
+    n_gaussians : int
+        The last widths are those of single Gaussians about the mean of the sample model.
     spread : float
         Standard deviation of the whole sample model, in all directions of the frame.
     """
@@ -71,16 +72,22 @@ class Kernels(NamedTuple):
     frame: Frame
     widths: np.ndarray
     shrinks: np.ndarray
+    n_gaussians: int
     spread: float
 
     @classmethod
     def single(cls, frame: Frame) -> Self:
         """One kernel, with the identity as its covariance in the frame."""
-        return cls(frame, np.ones(1), np.ones(1), np.inf)
+        return cls(frame, np.ones(1), np.ones(1), 0, np.inf)
 
     @property
-    def n_widths(self) -> int:
-        return len(self.widths)
+    def n_kernels(self) -> int:
+        """The first widths, all but those of single Gaussians."""
+        return len(self.widths) - self.n_gaussians
+
+    def without_gaussians(self) -> Self:
+        n = self.n_kernels
+        return self._replace(widths=self.widths[:n], shrinks=self.shrinks[:n], n_gaussians=0)
 
     def far(self, points: np.ndarray) -> np.ndarray:
         """Which points of the frame are too far out to be shrunk."""
@@ -93,11 +100,13 @@ class Kernels(NamedTuple):
         moved so that the narrowest kernel is where the sample is.
         """
         points = self.frame.points(means)
-        far = self.far(points)
-        return np.where(far[:, None], points / self.shrinks[0], points) if far.any() else points
+        farthest = max(points.max(initial=0.0), -points.min(initial=0.0))
+        if not farthest > FAR * self.spread:
+            return points
+        return np.where(self.far(points)[:, None], points / self.shrinks[0], points)
 
     def covariances_back(self) -> np.ndarray:
-        """Covariances (n_widths, d, d) or (n_widths, d) of the kernels, in data units."""
+        """Covariances (n_widths, d, d) or (n_widths, d) in data units."""
         return np.multiply.outer((self.shrinks * self.widths) ** 2, self.frame.identity_back())
 
 
@@ -114,20 +123,21 @@ def log(weights: np.ndarray) -> np.ndarray:
         return np.log(weights)
 
 
-def nothing_decomposed(d: int, n_widths: int) -> tuple[np.ndarray, ...]:
+def nothing_decomposed(d: int, n_kernels: int) -> tuple[np.ndarray, ...]:
     """What `decompose` returns of no covariances, in less time than a call takes."""
-    no_widths = np.empty((0, n_widths))
-    return np.empty((0, d)), np.empty(0), no_widths, np.zeros(1, dtype=np.intp), no_widths
+    nothing = np.empty((0, n_kernels))
+    return np.empty((0, d)), np.empty(0), nothing, np.zeros(1, dtype=np.intp), nothing
 
 
-def log_of_mixture(logs: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Log-densities (n,) of mixtures of densities whose logarithms (n, n_densities) are known.
+def log_sum(logs: np.ndarray) -> np.ndarray:
+    """Logarithm of the sum along the first axis of what the logarithms are known of.
 
     numpy.logaddexp.reduce does the same in several times the time.
     """
-    top = logs.max(axis=1)
-    below = logs - np.where(top > -np.inf, top, 0.0)[:, None]
-    return top + log(np.exp(below) @ weights)
+    if len(logs) == 1:
+        return logs[0]
+    top = logs.max(axis=0)
+    return top + log(np.exp(logs - np.where(top > -np.inf, top, 0.0)).sum(axis=0))
 
 
 def factorize(components: Components) -> Factors:
@@ -137,15 +147,15 @@ def factorize(components: Components) -> Factors:
 
 @dataclass(frozen=True, eq=False)
 class KernelFamily:
-    """Sample models under kernels of one shape: densities that share most of their work.
+    """A sample model at some resolutions under kernels of one shape.
+
+    Its densities, of each part of the model under each kernel, share most of their work.
 
     Attributes
     ----------
-    models : SampleModels
+    models : Resolutions
+        Where kernels have single Gaussians, the last part is their mean.
     kernels : Kernels
-        All of the shape.
-    chosen : (n_models, n_widths) array of bool
-        Under which of them each model is a density.
     log_weights : (k,) array
     centers : (k, d) array
         In the kernels' frame.
@@ -153,96 +163,106 @@ class KernelFamily:
         See `decompose`.
     """
 
-    models: SampleModels
+    models: Resolutions
     kernels: Kernels
-    chosen: np.ndarray
     log_weights: np.ndarray
     centers: np.ndarray
     decomposed: tuple[np.ndarray, ...]
 
     @classmethod
-    def of(cls, models: SampleModels, kernels: Kernels, chosen: np.ndarray | None = None) -> Self:
-        """Under the chosen kernels, or all."""
-        if chosen is None:
-            chosen = np.ones((models.n_models, kernels.n_widths), dtype=bool)
-        centers = kernels.centers(models.means)
+    def of(cls, models: Resolutions, kernels: Kernels) -> Self:
+        centers, n = kernels.centers(models.means), kernels.n_kernels
         if len(models.covariances):
             covariances = kernels.frame.covariances(models.covariances)
-            decomposed = decompose(centers, covariances, kernels.widths, kernels.shrinks)
+            decomposed = decompose(centers, covariances, kernels.widths[:n], kernels.shrinks[:n])
         else:
-            decomposed = nothing_decomposed(centers.shape[1], kernels.n_widths)
-        return cls(models, kernels, chosen, log(models.weights), centers, decomposed)
+            decomposed = nothing_decomposed(centers.shape[1], n)
+        return cls(models, kernels, log(models.weights), centers, decomposed)
 
-    @classmethod
-    def single_gaussians(cls, kernels: Kernels, scales: Sequence[float]) -> Self:
-        """Gaussians as wide as the whole sample model, times each scale: kernels at its mean."""
-        frame, d = kernels.frame, len(kernels.frame.center)
-        no_compounds = np.empty((0, *frame.structure.shape(d)))
-        mean = SampleModels.of([SampleModel(np.ones(1), frame.center[None], no_compounds)])
-        widths, shrinks = np.array(scales) * kernels.spread, np.ones(len(scales))
-        wide = kernels._replace(widths=widths, shrinks=shrinks)
-        return cls.of(mean, wide)
+    def of_diracs(self, counts: np.ndarray, means: np.ndarray) -> Self:
+        """Of Diracs alone, under the same kernels, without single Gaussians."""
+        diracs = SampleModel(counts, means, self.models.covariances[:0])
+        return self.of(Resolutions.of_one(diracs), self.kernels.without_gaussians())
 
-    @property
-    def n_densities(self) -> int:
-        return int(np.count_nonzero(self.chosen))
+    def weights(self, of_kernels: np.ndarray, of_gaussians: np.ndarray) -> np.ndarray:
+        """What each density counts in mixtures.
 
-    def of_densities(self, needed: np.ndarray) -> Self:
-        """Some of the densities, chosen by an array (n_densities,) of bool."""
-        chosen = self.chosen.copy()
-        chosen[chosen] = needed
-        return replace(self, chosen=chosen)
+        Parameters
+        ----------
+        of_kernels : (n_mixtures, n_resolutions, n_kernels) array
+            What the model at each resolution counts under each kernel.
+        of_gaussians : (n_mixtures, n_gaussians) array
 
-    def of_diracs(self, counts: np.ndarray, means: np.ndarray) -> KernelFamily:
-        """Diracs alone under the same kernels, all that any of the models is scored under."""
-        diracs = SampleModels.of([SampleModel(counts, means, self.models.covariances[:0])])
-        return self.of(diracs, self.kernels, self.chosen.any(axis=0, keepdims=True))
+        Returns
+        -------
+        (n_mixtures, n_parts, n_widths) array
+        """
+        there, n = self.models.there, self.kernels.n_kernels
+        out = np.zeros((len(of_kernels), len(there), len(self.kernels.widths)))
+        out[:, :, :n] = there.astype(float) @ of_kernels
+        if self.kernels.n_gaussians:
+            out[:, -1, n:] = of_gaussians
+        return out
 
     def log_densities(self, X: np.ndarray) -> np.ndarray:
-        """Log-densities (n, n_densities) of rows in data units under each, in nats."""
-        return self.log_densities_of_points(self.kernels.frame.points(X))
+        """Log-densities (n, n_widths) of rows in data units where there is one resolution."""
+        n = len(self.kernels.widths)
+        of_kernels, of_gaussians = np.split(np.eye(n), [self.kernels.n_kernels], axis=1)
+        return self.log_mixtures(X, self.weights(of_kernels[:, None], of_gaussians))
 
-    def log_densities_of_points(self, points: np.ndarray) -> np.ndarray:
+    def log_mixtures(self, X: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """Log-densities (n, n_mixtures) of rows in data units, in nats.
+
+        Parameters
+        ----------
+        X : (n, d) array
+        weights : (n_mixtures, n_parts, n_widths) array
+        """
+        return self.log_mixtures_of_points(self.kernels.frame.points(X), weights)
+
+    def log_mixtures_of_points(self, points: np.ndarray, weights: np.ndarray) -> np.ndarray:
         """The same of points of the kernels' frame."""
-        return self.kernels.frame.log_det + log_densities(points, *self.arrays)
+        return self.kernels.frame.log_det + log_mixtures(points, weights, *self._arrays)
 
     @property
-    def arrays(self) -> tuple[np.ndarray, ...]:
-        """What the compiled functions take after the points."""
-        return (
-            self.log_weights,
-            self.centers,
-            self.models.bounds,
-            *self.decomposed,
-            self.kernels.widths,
-            self.kernels.shrinks,
-            self.chosen.view(np.uint8),
-        )
+    def _arrays(self) -> tuple[np.ndarray, ...]:
+        """What the compiled functions take of a family."""
+        kernels = self.kernels
+        of_components = self.log_weights, self.centers, self.models.parts
+        return (*of_components, *self.decomposed, kernels.widths, kernels.shrinks)
 
     @cached_property
     def in_row(self) -> RowFamily:
         """The same for the compiled function that scores a single row."""
         frame = self.kernels.frame
-        return RowFamily(*frame.arrays, frame.log_det, *self.arrays)
+        return RowFamily(*frame.arrays, frame.log_det, *self._arrays)
 
-    def covariances_back(self) -> np.ndarray:
-        """Covariances (n_densities, d, d) or (n_densities, d) of the kernels, in data units."""
-        return self.kernels.covariances_back()[np.nonzero(self.chosen)[1]]
+    @cached_property
+    def masses(self) -> np.ndarray:
+        """Weights (n_parts,) of the parts."""
+        return self.models.masses
 
-    def gaussians(self) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """Weights, means and covariances of the Gaussians of each density, in data units."""
-        frame, _, shrinks, _ = self.kernels
-        kernels, parts = self.kernels.covariances_back(), []
-        for number, width in zip(*np.nonzero(self.chosen), strict=True):
-            weights, means, compounds = self.models.model(number)
+    def gaussians(self, weights: np.ndarray) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """Weights, means and covariances of the Gaussians of a mixture, in data units.
+
+        Parameters
+        ----------
+        weights : (n_parts, n_widths) array
+            One element of the list is for each that is not zero.
+        """
+        frame, shrinks = self.kernels.frame, self.kernels.shrinks
+        kernels, gaussians = self.kernels.covariances_back(), []
+        for number, width in zip(*np.nonzero(weights), strict=True):
+            shares, means, compounds = self.models.part(number)
             away = means - frame.center
             far = self.kernels.far(frame.points(means))
             shrunk = np.where(far, shrinks[width] / shrinks[0], shrinks[width])
             covariances = np.tile(kernels[width], (len(means), *(1,) * (kernels.ndim - 1)))
             covariances[: len(compounds)] += shrinks[width] ** 2 * compounds
             # Where nothing is shrunk not a bit of the means is lost.
-            parts.append((weights, means - (1.0 - shrunk)[:, None] * away, covariances))
-        return parts
+            shrunk_means = means - (1.0 - shrunk)[:, None] * away
+            gaussians.append((weights[number, width] * shares, shrunk_means, covariances))
+        return gaussians
 
 
 @dataclass(frozen=True, eq=False)
@@ -251,104 +271,109 @@ class KDE:
 
     Attributes
     ----------
-    estimates : tuple of KernelFamily
-        Kernel density estimates of all samples.
-    others : tuple of KernelFamily
-        Single Gaussians and estimates of the newest samples.
-    weights : (n_experts,) array, sum one
-        Of the densities of the families, one after the other.
-    group_weights : (n_groups, n_experts) array, sums one
-        The same within each group of experts.
+    families : tuple of KernelFamily
+    weights : tuple of (1 + n_groups, n_parts, n_widths) arrays
+        What the densities of each family count, in all and in each group of experts.
+    n_estimates : int
+        The first families, estimates of all samples.
     """
 
-    estimates: tuple[KernelFamily, ...]
-    others: tuple[KernelFamily, ...]
-    weights: np.ndarray
-    group_weights: np.ndarray
-
-    def with_later(self, counts: np.ndarray, means: np.ndarray) -> KDE:
-        """With more Diracs in the estimates; they change neither kernels nor single Gaussians."""
-        before, added = self.estimates[0].models.count, counts.sum()
-        share = added / (before + added)
-        all_weights = np.vstack([self.weights, self.group_weights])
-        later = share * (all_weights[:, : self.n_estimates] @ self._widths_of_estimates)
-        all_weights[:, : self.n_estimates] *= 1.0 - share
-        weights = np.concatenate([all_weights, later], axis=1)
-        families = (family.of_diracs(counts, means) for family in self.estimates)
-        return KDE(self.estimates, (*self.others, *families), weights[0], weights[1:])
-
-    @cached_property
-    def _widths_of_estimates(self) -> np.ndarray:
-        """Which estimates are under the same kernel (n_estimates, n_kernels), one for each."""
-        parts = []
-        for family in self.estimates:
-            widths = np.nonzero(family.chosen)[1]
-            parts.append(widths[:, None] == np.unique(widths))
-        return block_diag(*parts).astype(float)
-
-    def of_groups(self, chosen: Sequence[bool]) -> KDE:
-        """Of some of the groups alone, and the densities that are in them."""
-        group_weights = self.group_weights[np.asarray(chosen)]
-        needed = group_weights.any(axis=0)
-        parts = np.split(needed, np.cumsum([family.n_densities for family in self.families])[:-1])
-        n = len(self.estimates)
-        estimates, others = (
-            tuple(f.of_densities(p) for f, p in zip(families, of_each, strict=True) if p.any())
-            for families, of_each in ((self.estimates, parts[:n]), (self.others, parts[n:]))
-        )
-        weights = self.weights[needed] / self.weights[needed].sum()
-        return KDE(estimates, others, weights, group_weights[:, needed])
-
-    @property
-    def n_estimates(self) -> int:
-        """The first densities, the estimates'."""
-        return sum(family.n_densities for family in self.estimates)
-
-    @property
-    def families(self) -> tuple[KernelFamily, ...]:
-        return self.estimates + self.others
+    families: tuple[KernelFamily, ...]
+    weights: tuple[np.ndarray, ...]
+    n_estimates: int
 
     @property
     def n_groups(self) -> int:
-        return len(self.group_weights)
+        return len(self.weights[0]) - 1
 
-    def log_densities(self, X: np.ndarray) -> np.ndarray:
-        """Log-densities (n, n_experts) of rows in data units under each, in nats."""
-        frames = {id(family.kernels.frame): family.kernels.frame for family in self.families}
-        points = {key: frame.points(X) for key, frame in frames.items()}
-        logs = [f.log_densities_of_points(points[id(f.kernels.frame)]) for f in self.families]
-        return np.concatenate(logs, axis=1)
+    def with_later(self, counts: np.ndarray, means: np.ndarray) -> KDE:
+        """With more Diracs in the estimates; they change neither kernels nor single Gaussians."""
+        before, added = self.families[0].models.count, counts.sum()
+        share = added / (before + added)
+        weights, of_later = list(self.weights), []
+        for number, family in enumerate(self.families[: self.n_estimates]):
+            n = family.kernels.n_kernels
+            held = weights[number].copy()
+            of_later.append(share * (family.masses @ held[:, :, :n])[:, None])
+            held[:, :, :n] *= 1.0 - share
+            weights[number] = held
+        families = [f.of_diracs(counts, means) for f in self.families[: self.n_estimates]]
+        return KDE((*self.families, *families), (*weights, *of_later), self.n_estimates)
+
+    def beside(
+        self, families: Sequence[KernelFamily], weights: Sequence[np.ndarray], share: float
+    ) -> KDE:
+        """With other densities, which all groups have in common.
+
+        Parameters
+        ----------
+        families : sequence of KernelFamily
+        weights : sequence of (1, n_parts, n_widths) arrays
+            Of their densities.
+        share : float
+            Of what is there already.
+        """
+        own = (share * held for held in self.weights)
+        common = (np.repeat(held, 1 + self.n_groups, axis=0) for held in weights)
+        return KDE((*self.families, *families), (*own, *common), self.n_estimates)
+
+    def of_groups(self, chosen: Sequence[bool]) -> KDE:
+        """Of some of the groups alone, and the densities that are in them."""
+        rows = np.append(True, chosen)
+        weights = [held[rows] for held in self.weights]
+        for held in weights:
+            held[0, ~held[1:].any(axis=0)] = 0.0
+        total = sum(
+            f.masses @ held[0].sum(axis=1) for f, held in zip(self.families, weights, strict=True)
+        )
+        for held in weights:
+            held[0] /= total
+        used = [number for number, held in enumerate(weights) if held.any()]
+        return KDE(
+            tuple(self.families[number] for number in used),
+            tuple(weights[number] for number in used),
+            sum(number < self.n_estimates for number in used),
+        )
 
     def log_density(self, X: np.ndarray) -> np.ndarray:
-        """Log-densities of rows in data units, in nats."""
-        if len(self.weights) == 1:
-            return self.families[0].log_densities(X)[:, 0]
-        return log_of_mixture(self.log_densities(X), self.weights)
+        """Log-densities (n,) of rows in data units, in nats."""
+        return self._log_mixtures(X, slice(1))[:, 0]
 
     def log_densities_of_groups(self, X: np.ndarray) -> np.ndarray:
         """Log-densities (n, n_groups) of rows under the mixture of each group, in nats."""
-        logs = self.log_densities(X)
-        out = np.empty((len(X), self.n_groups))
-        for group, weights in enumerate(self.group_weights):
-            chosen = np.flatnonzero(weights)
-            out[:, group] = log_of_mixture(logs[:, chosen], weights[chosen])
-        return out
+        return self._log_mixtures(X, slice(1, None))
+
+    def _log_mixtures(self, X: np.ndarray, chosen: slice) -> np.ndarray:
+        frames = {id(family.kernels.frame): family.kernels.frame for family in self.families}
+        points = {key: frame.points(X) for key, frame in frames.items()}
+        logs = [
+            family.log_mixtures_of_points(points[id(family.kernels.frame)], held[chosen])
+            for family, held in zip(self.families, self.weights, strict=True)
+        ]
+        return log_sum(np.array(logs))
 
     def log_densities_of_groups_in_row(self, row: np.ndarray) -> np.ndarray:
         """The same (n_groups,) of a single row, but for rounding, in far less time."""
-        logs = log_densities_of_row(row, [family.in_row for family in self.families])
-        return np.logaddexp.reduce(logs + log(self.group_weights), axis=1)
+        weights = [held[1:] for held in self.weights]
+        return log_sum(log_mixtures_of_row(row, [f.in_row for f in self.families], weights))
 
     def bandwidth(self) -> np.ndarray:
         """Average covariance of the kernels of the estimates, in data units."""
-        kernels = in_one_shape([family.covariances_back() for family in self.estimates])
-        return np.average(kernels, axis=0, weights=self.weights[: len(kernels)])
+        kernels, weights = [], []
+        for family, held in zip(self.families[: self.n_estimates], self.weights, strict=False):
+            n = family.kernels.n_kernels
+            kernels.append(family.kernels.covariances_back()[:n])
+            weights.append(family.masses @ held[0, :, :n])
+        return np.average(in_one_shape(kernels), axis=0, weights=np.concatenate(weights))
 
     def gaussians(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Weights, means and covariances of all Gaussians, in data units."""
-        parts = [part for family in self.families for part in family.gaussians()]
-        shares, means, covariances = zip(*parts, strict=True)
-        weights = [weight * share for weight, share in zip(self.weights, shares, strict=True)]
+        parts = [
+            part
+            for family, held in zip(self.families, self.weights, strict=True)
+            for part in family.gaussians(held[0])
+        ]
+        weights, means, covariances = zip(*parts, strict=True)
         return np.concatenate(weights), np.concatenate(means), in_one_shape(covariances)
 
 

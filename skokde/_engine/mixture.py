@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import accumulate
 from math import prod
 from typing import NamedTuple
 
@@ -32,104 +30,124 @@ class SampleModel(NamedTuple):
     def n_components(self) -> int:
         return len(self.counts)
 
-    def grouped(self, partitions: np.ndarray) -> list[SampleModel]:
-        """At some resolutions, groups of components replaced by one Gaussian each.
 
-        Parameters
-        ----------
-        partitions : (n_levels, n) array of intp
-            The number of each component's group. Components after those that have one stay as they
-            are.
-        """
-        n = partitions.shape[1]
-        n_groups = partitions.max(axis=1, initial=-1) + 1
-        level = np.repeat(np.arange(len(partitions)), n_groups)
-        counts, means, covariances = moments_of_groups(
-            self.counts[:n],
-            self.means[:n],
-            flatten(self.covariances),
-            partitions + (np.cumsum(n_groups) - n_groups)[:, None],
-        )
-        # Compounds stand first: a group of one Dirac is none.
-        compound = covariances.any(axis=1)
-        order = np.argsort(2 * level + ~compound, kind="stable")
-        counts, means = counts[order], means[order]
-        covariances = covariances[order[compound[order]]].reshape(-1, *self.covariances.shape[1:])
-        n_compounds = np.bincount(level[compound], minlength=len(partitions))
-        models = []
-        for size, m in zip(n_groups.tolist(), n_compounds.tolist(), strict=True):
-            groups = SampleModel(counts[:size], means[:size], covariances[:m])
-            models.append(groups.with_diracs(self.counts[n:], self.means[n:]))
-            counts, means, covariances = counts[size:], means[size:], covariances[m:]
-        return models
+class Resolutions(NamedTuple):
+    """A sample model at several resolutions, each component that some have in common held once.
 
-    def with_diracs(self, counts: np.ndarray, means: np.ndarray) -> SampleModel:
-        """With more Diracs after the components."""
-        return self._replace(
-            counts=np.append(self.counts, counts), means=np.concatenate([self.means, means])
-        )
-
-
-class SampleModels(NamedTuple):
-    """Sample models of the same samples at different resolutions, the compounds of all first.
+    Each coarser one merges groups of components of the one before, so that a component is there
+    from one resolution to another. Those that are at the same ones are a part of the model.
 
     Attributes
     ----------
     count : float
-        Samples that each stands for.
+        Samples that the model stands for.
     weights : (k,) array
-        Of the components of all, sum one in each model.
+        Sum one at each resolution.
     means : (k, d) array
     covariances : (m, d, d) or (m, d) array
-    bounds : (2, n_models + 1) array of intp
-        Where the compounds and the Diracs of each model begin.
+        Of the first m components; the others are Diracs.
+    parts : (k,) array of intp
+        The number of each component's part.
+    there : (n_parts, n_resolutions) array of bool
+        Which resolutions have it.
     """
 
     count: float
     weights: np.ndarray
     means: np.ndarray
     covariances: np.ndarray
-    bounds: np.ndarray
+    parts: np.ndarray
+    there: np.ndarray
 
     @classmethod
-    def of(cls, models: Sequence[SampleModel]) -> SampleModels:
-        """Of at least one model."""
-        count = models[0].counts.sum()
-        compounds = [len(model.covariances) for model in models]
-        if len(models) == 1:
-            (model,), (m,) = models, compounds
-            bounds = np.array([[0, m], [m, model.n_components]], dtype=np.intp)
-            return cls(count, model.counts / count, model.means, model.covariances, bounds)
-        diracs = [model.n_components - m for model, m in zip(models, compounds, strict=True)]
-        ends = list(accumulate(compounds + diracs, initial=0))
-        bounds = np.array([ends[: len(models) + 1], ends[len(models) :]], dtype=np.intp)
-        parts = [(model, slice(m)) for model, m in zip(models, compounds, strict=True)]
-        parts += [(model, slice(m, None)) for model, m in zip(models, compounds, strict=True)]
-        weights = [model.counts / model.counts.sum() for model in models]
+    def of_one(cls, model: SampleModel) -> Resolutions:
+        """A single resolution, the model as it is."""
+        count, k = model.counts.sum(), model.n_components
+        parts, there = np.zeros(k, dtype=np.intp), np.ones((1, 1), dtype=bool)
+        return cls(count, model.counts / count, model.means, model.covariances, parts, there)
+
+    @classmethod
+    def of(cls, model: SampleModel, partitions: np.ndarray) -> Resolutions:
+        """With groups of components replaced by one Gaussian each.
+
+        Parameters
+        ----------
+        model : SampleModel
+        partitions : (n_resolutions, n) array of intp
+            At each resolution, the finest first, the number of each component's group. Components
+            after the first n stay as they are.
+        """
+        n_resolutions, n = partitions.shape
+        n_groups = partitions.max(axis=1, initial=-1) + 1
+        labels = (partitions + (np.cumsum(n_groups) - n_groups)[:, None]).ravel()
+        sizes = np.bincount(labels)
+        # Where a group is as large as at the resolution before it is the same.
+        size = sizes[labels].reshape(n_resolutions, n)
+        changes = np.ones((n_resolutions + 1, n), dtype=bool)
+        changes[1:-1] = size[1:] != size[:-1]
+        order = np.argsort(labels, kind="stable")
+        starts = np.cumsum(sizes) - sizes
+        first, member = np.divmod(order[starts], max(n, 1))  # of each group
+        new = changes[first, member]
+        last = np.empty((n_resolutions, n), dtype=np.intp)
+        for number in range(n_resolutions - 1, -1, -1):
+            last[number] = np.where(changes[number + 1], number, last[(number + 1) % n_resolutions])
+        span = first * n_resolutions + last[first, member]
+        merged, alone = new & (sizes > 1), new & (sizes == 1)
+        members = order[merged[labels[order]]]
+        counts, means, covariances = match_group_moments(
+            model.counts[:n],
+            model.means[:n],
+            flatten(model.covariances),
+            members % max(n, 1),
+            np.append(0, np.cumsum(sizes[merged])),
+        )
+        m = len(model.covariances)
+        is_compound = alone & (member < m)
+        is_dirac = alone & (member >= m)
+        own, diracs = member[is_compound], member[is_dirac]
+        later = np.full(model.n_components - n, n_resolutions - 1)
+        parts = np.concatenate([span[is_compound], span[merged], span[is_dirac], later])
+        spans, parts = np.unique(parts, return_inverse=True)
+        number = np.arange(n_resolutions)
+        begin, end = np.divmod(spans, n_resolutions)
+        count = model.counts.sum()
         return cls(
             count,
-            np.concatenate([w[part] for w, (_, part) in zip(2 * weights, parts, strict=True)]),
-            np.concatenate([model.means[part] for model, part in parts]),
-            np.concatenate([model.covariances for model in models]),
-            bounds,
+            np.concatenate([model.counts[own], counts, model.counts[diracs], model.counts[n:]])
+            / count,
+            np.concatenate([model.means[own], means, model.means[diracs], model.means[n:]]),
+            np.concatenate(
+                [model.covariances[own], covariances.reshape(-1, *model.covariances.shape[1:])]
+            ),
+            parts,
+            (begin[:, None] <= number) & (number <= end[:, None]),
         )
 
     @property
-    def n_models(self) -> int:
-        return self.bounds.shape[1] - 1
+    def masses(self) -> np.ndarray:
+        """Weights (n_parts,) of the parts."""
+        return np.bincount(self.parts, self.weights, len(self.there))
 
-    def model(self, number: int) -> SampleModel:
-        """One of them, with the weights of its components as counts."""
-        (first, end), (first_dirac, last) = self.bounds[:, number : number + 2]
-        weights, means = (
-            np.concatenate([array[first:end], array[first_dirac:last]])
-            for array in (self.weights, self.means)
-        )
-        return SampleModel(weights, means, self.covariances[first:end])
-
-    def shaped(self, shape: Structure) -> SampleModels:
+    def shaped(self, shape: Structure) -> Resolutions:
         """With what a shape has of the covariances."""
         return self._replace(covariances=shape.shaped(self.covariances))
+
+    def with_mean(self, mean: np.ndarray) -> Resolutions:
+        """With a Dirac of weight one, a part that is at no resolution."""
+        n_parts, n_resolutions = self.there.shape
+        return self._replace(
+            weights=np.append(self.weights, 1.0),
+            means=np.concatenate([self.means, mean[None]]),
+            parts=np.append(self.parts, n_parts),
+            there=np.concatenate([self.there, np.zeros((1, n_resolutions), dtype=bool)]),
+        )
+
+    def part(self, number: int) -> SampleModel:
+        """One of the parts, with the weights of its components as counts."""
+        chosen = self.parts == number
+        compounds = self.covariances[chosen[: len(self.covariances)]]
+        return SampleModel(self.weights[chosen], self.means[chosen], compounds)
 
 
 class Mixture(NamedTuple):

@@ -34,8 +34,9 @@ NEGLIGIBLE = 1e-10
 MOST_STEPS = 50
 # In nats a prediction: groups of experts that lower the log-loss by no more are not evaluated.
 OF_NO_USE = 1e-3
-# There it is taken that this share of the predictions told each group from the others by a nat.
-# While all classes are easily told apart, none is of use; but what comes next may need them.
+# There it is taken that in this share of the predictions each group told another class from the
+# right one by a nat more than it did. While all classes are easily told apart, no group is of use;
+# but what comes next may need them, and those that are left make up for the others.
 AS_IF_TOLD_APART = 0.1
 
 
@@ -129,9 +130,9 @@ class LogLinearPool(NamedTuple):
         n_groups : int
             The first densities.
         """
-        told_apart = np.zeros(len(self.precision))
-        told_apart[:n_groups] = AS_IF_TOLD_APART * self.count
-        assumed = self._replace(precision=self.precision + np.diag(told_apart))
+        precision = self.precision.copy()
+        precision[:n_groups, :n_groups] += AS_IF_TOLD_APART * self.count
+        assumed = self._replace(precision=precision)
         least = assumed._least_loss_without(self.exponents <= 0.0)
         while len(left := np.flatnonzero(~least.zero[:n_groups])) > 1:
             tried = (

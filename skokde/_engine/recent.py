@@ -13,7 +13,7 @@ import numpy as np
 
 from skokde._engine.bandwidth import RULES, Rule
 from skokde._engine.kde import KDE, KernelFamily
-from skokde._engine.mixture import Mixture, SampleModels
+from skokde._engine.mixture import Mixture, Resolutions
 from skokde._engine.outliers import inlier_moments
 from skokde._engine.state import Recent, Settings
 
@@ -106,13 +106,14 @@ def short_memories(rows: np.ndarray, counts: np.ndarray, settings: Settings) -> 
 def families_of(
     rows: np.ndarray, counts: np.ndarray, settings: Settings, target: np.ndarray
 ) -> list[KernelFamily]:
-    """The densities of all short memories, whose covariances are shrunk to a target."""
+    """Of all short memories, whose covariances are shrunk to a target."""
     rule, families = rule_of(settings), []
     for mixture in short_memories(rows, counts, settings):
         (kernels,) = rule.kernels(mixture, settings.structure, target)
-        families.append(KernelFamily.of(SampleModels.of([mixture.sample_model]), kernels))
+        models = Resolutions.of_one(mixture.sample_model)
         if rule.gaussian_scales:
-            families.append(KernelFamily.single_gaussians(kernels, rule.gaussian_scales))
+            models = models.with_mean(kernels.frame.center)
+        families.append(KernelFamily.of(models, kernels))
     return families
 
 
@@ -139,13 +140,11 @@ def mixed_with(kde: KDE, recent: Recent, mixture: Mixture, settings: Settings) -
     target = target_of(mixture, settings)
     families = families_of(recent.rows, recent.counts, settings, target)
     shares = recent.credits / recent.credits.sum()
-    together = np.tile(shares[1:], (len(kde.group_weights), 1))
-    return KDE(
-        kde.estimates,
-        (*kde.others, *families),
-        np.append(shares[0] * kde.weights, shares[1:]),
-        np.concatenate([shares[0] * kde.group_weights, together], axis=1),
-    )
+    weights = []
+    for family, held in zip(families, shares[1:].reshape(len(families), 1, -1), strict=True):
+        n = family.kernels.n_kernels
+        weights.append(family.weights(held[None, :, :n], held[:, n:]))
+    return kde.beside(families, weights, shares[0])
 
 
 def memory_moments(
