@@ -96,7 +96,7 @@ def _get(
 
 def _comparable(key: Any) -> Any:
     if isinstance(key, tuple):
-        return tuple(_comparable(part) for part in key)
+        return tuple([_comparable(part) for part in key])
     return key.tobytes() if isinstance(key, np.ndarray) else key
 
 

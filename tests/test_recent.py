@@ -19,7 +19,7 @@ from skokde._engine.recent import (
     nothing_recent,
     prior_counts,
     rows_until_due,
-    short_memory,
+    short_memories,
     with_rows,
 )
 from skokde._validation import check_settings
@@ -47,7 +47,7 @@ def share_of_memories(model):
 def test_short_memories_by_the_formula(factor):
     rng = np.random.default_rng(0)
     rows, counts = rng.normal(size=(300, 2)), rng.choice([1.0, 2.0, 0.3, 7.0], size=300)
-    memory = short_memory(rows, counts, factor, settings_of())
+    (memory,) = short_memories(rows, counts, settings_of()._replace(memories=(factor,)))
     later = np.array([counts[i + 1 :].sum() for i in range(300)])
     # A row of weight w is as the last of w rows, and those before it.
     expected = factor**later * (1.0 - factor**counts) / (1.0 - factor)
@@ -63,10 +63,9 @@ def test_a_row_of_whole_weight_is_as_so_many_rows():
     rows = np.random.default_rng(0).normal(size=(40, 2))
     times = np.resize([1, 4, 2], 40)
     for factor in MEMORIES:
-        weighted = short_memory(rows, times.astype(float), factor, settings_of())
-        single = short_memory(
-            np.repeat(rows, times, axis=0), np.ones(times.sum()), factor, settings_of()
-        )
+        settings = settings_of()._replace(memories=(factor,))
+        (weighted,) = short_memories(rows, times.astype(float), settings)
+        (single,) = short_memories(np.repeat(rows, times, axis=0), np.ones(times.sum()), settings)
         for row, count in zip(weighted.means[1:], weighted.counts[1:], strict=True):
             same = (single.means == row).all(axis=1)
             np.testing.assert_allclose(single.counts[same].sum(), count, rtol=1e-10)
@@ -80,8 +79,8 @@ def test_moments_of_the_memories(covariance_type):
     mixture = twins.learned_mixture(rows, covariance_type)
     moments = memory_moments(newest, mixture, settings)
     assert len(moments) == len(MEMORIES)
-    for factor, (count, mean, covariance) in zip(MEMORIES, moments, strict=True):
-        memory = short_memory(rows, np.ones(100), factor, settings)
+    memories = short_memories(rows, np.ones(100), settings)
+    for memory, (count, mean, covariance) in zip(memories, moments, strict=True):
         zero = np.zeros((memory.n_components, 3, 3))
         expected = twins.moments(memory.counts, memory.means, zero)
         twins.assert_same_moments((count, mean, covariance), expected, covariance_type, rtol=1e-9)

@@ -194,7 +194,7 @@ VARIANTS: dict[str, Variant] = {
     "no Gaussians for outliers": Variant({}, {BANDWIDTH + "Predictive.gaussian_scales": (1.0,)}),
     "all evidence remembered": Variant({}, {"skokde._engine.experts.MEMORY": 1.0}),
     "all predictions remembered by the pool": Variant({}, {POOLING + "MEMORY": 1.0}),
-    "groups of experts of little use scored, too": Variant({}, {POOLING + "OF_NO_USE": 0.0}),
+    "groups of experts of little use scored, too": Variant({}, {POOLING + "LEAST_USE": 0.0}),
     "compression under half the bandwidth": Variant({}, {RULE: _compressing_at(0.35)}),
     "compression under twice the bandwidth": Variant({}, {RULE: _compressing_at(1.4)}),
     "no prior for covariances": Variant({}, {PRIOR: _prior_worth(0.0)}),

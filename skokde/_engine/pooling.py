@@ -33,7 +33,7 @@ PRIOR_PRECISION = 10.0
 NEGLIGIBLE = 1e-10
 MOST_STEPS = 50
 # In nats a prediction: groups of experts that lower the log-loss by no more are not evaluated.
-OF_NO_USE = 1e-3
+LEAST_USE = 1e-3
 # There it is taken that in this share of the predictions each group told another class from the
 # right one by a nat more than it did. While all classes are easily told apart, no group is of use;
 # but what comes next may need them, and those that are left make up for the others.
@@ -134,16 +134,32 @@ class LogLinearPool(NamedTuple):
         precision[:n_groups, :n_groups] += AS_IF_TOLD_APART * self.count
         assumed = self._replace(precision=precision)
         least = assumed._least_loss_without(self.exponents <= 0.0)
-        while len(left := np.flatnonzero(~least.zero[:n_groups])) > 1:
-            tried = (
-                assumed._least_loss_without(least.zero | (np.arange(len(least.zero)) == group))
-                for group in left
-            )
-            fewer = min(tried, key=lambda loss: loss.rise)
-            if fewer.rise > OF_NO_USE * self.count:
+        while np.count_nonzero(~least.zero[:n_groups]) > 1:
+            fewer, allowed = least, LEAST_USE * self.count
+            # None rises by less than where no exponent comes to zero besides.
+            for group, bound in assumed._least_rises(least, n_groups):
+                if bound > allowed:
+                    break
+                without = least.zero | (np.arange(len(least.zero)) == group)
+                tried = assumed._least_loss_without(without)
+                if tried.rise <= allowed:
+                    fewer, allowed = tried, tried.rise
+            if fewer is least:
                 break
             least = fewer
         return self.with_weights(least.weights)
+
+    def _least_rises(self, least: LeastLoss, n_groups: int) -> list[tuple[int, float]]:
+        """Each group that is left, and the rise without it as long as none goes below zero.
+
+        The least rise stands first.
+        """
+        free = np.flatnonzero(np.append(~least.zero, np.ones(len(self.offsets), dtype=bool)))
+        variances = np.diag(np.linalg.inv(self.precision[np.ix_(free, free)]))
+        rises = least.rise + 0.5 * least.weights[free] ** 2 / variances
+        groups = free < n_groups
+        order = np.argsort(rises[groups], kind="stable")
+        return list(zip(free[groups][order].tolist(), rises[groups][order].tolist(), strict=True))
 
     def _least_loss_without(self, zero: np.ndarray) -> LeastLoss:
         """Where some exponents are zero, an array of bool, and none of the others is below it."""

@@ -84,23 +84,19 @@ def with_rows(recent: Recent, X: np.ndarray, weights: np.ndarray) -> Recent:
     )
 
 
-def short_memory(
-    rows: np.ndarray, counts: np.ndarray, factor: float, settings: Settings
-) -> Mixture:
-    """The newest rows, weighted by a power of the factor, as a mixture of Diracs."""
+def short_memories(rows: np.ndarray, counts: np.ndarray, settings: Settings) -> list[Mixture]:
+    """The newest rows, weighted by powers of each forgetting factor, as mixtures of Diracs."""
+    empty = Mixture.empty(rows.shape[1], settings.structure)
+    rows, counts = rows[-N_KEPT:], counts[-N_KEPT:]
     # A row of weight w is as w rows of weight one.
     later = np.append(np.cumsum(counts[:0:-1])[::-1], 0.0)
-    fade = factor**later
-    known = fade > LEAST_WEIGHT
-    known[:-N_KEPT] = False
-    weights = fade[known] * (1.0 - factor ** counts[known]) / (1.0 - factor)
-    empty = Mixture.empty(rows.shape[1], settings.structure)
-    return empty._replace(counts=weights, means=rows[known])
-
-
-def short_memories(rows: np.ndarray, counts: np.ndarray, settings: Settings) -> list[Mixture]:
-    """One for each forgetting factor."""
-    return [short_memory(rows, counts, factor, settings) for factor in settings.memories]
+    memories = []
+    for factor in settings.memories:
+        fade = factor**later
+        known = slice(int(np.count_nonzero(fade <= LEAST_WEIGHT)), None)  # the older, the less
+        weights = fade[known] * (1.0 - factor ** counts[known]) / (1.0 - factor)
+        memories.append(empty._replace(counts=weights, means=rows[known]))
+    return memories
 
 
 def families_of(
