@@ -293,7 +293,8 @@ class Calibration(NamedTuple):
         used = new if settings.memories else class_rebalanced(earlier, new, shares)
         settings = settings._replace(shrinkage_target=self.covariance)
 
-        order = in_boxes(used.rows)
+        n_components = sum(pending.states[code].mixture.n_components for code in seen)
+        order = in_boxes(used.rows, settings.n_experts * n_components)
         ordered = used.rows[order]
 
         def log_densities_of(code: int) -> np.ndarray:

@@ -434,13 +434,14 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         """Log-densities (n, n_classes) of validated rows; -inf where they don't matter."""
         settings = self._scoring_settings()
         out = np.full((len(X), len(prior)), -np.inf)
-        order = in_boxes(X)
+        codes = self._scored(prior)
+        order = in_boxes(X, self._n_terms(codes, settings))
         rows = X[order]
 
         def score(code: int) -> None:
             out[order, code] = self.estimators_[code]._kde(settings).log_density(rows)
 
-        self._in_threads(score, self._scored(prior))
+        self._in_threads(score, codes)
         return out
 
     def _scored_pool(self, settings: Settings) -> tuple[LogLinearPool, tuple[bool, ...]]:
@@ -464,7 +465,8 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
     ) -> np.ndarray:
         """The same (n_scored, n, n_classes) by each of the groups of experts that are scored."""
         out = np.full((sum(scored), len(X), len(prior)), -np.inf)
-        order = in_boxes(X)
+        codes = self._scored(prior)
+        order = in_boxes(X, self._n_terms(codes, settings))
         rows = X[order]
 
         def score(code: int) -> None:
@@ -474,13 +476,17 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
             else:
                 out[:, order, code] = kde.log_densities_of_groups(rows).T
 
-        self._in_threads(score, self._scored(prior))
+        self._in_threads(score, codes)
         return out
 
     def _scored(self, prior: np.ndarray) -> list[int]:
         """Numbers of the classes with a sample and a prior that is not zero."""
         fitted = [e.__sklearn_is_fitted__() for e in self.estimators_]
         return np.flatnonzero(fitted & (prior > 0.0)).tolist()
+
+    def _n_terms(self, codes: list[int], settings: Settings) -> int:
+        """How many terms the densities of some classes have, at most."""
+        return settings.n_experts * sum(self.estimators_[c]._mixture.n_components for c in codes)
 
     def _set_classes(self, classes: np.ndarray, *, declared: bool) -> None:
         """Set `classes_`, which hold those that were there before."""

@@ -292,9 +292,9 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         check_is_fitted(self)
         X = check_rows(self, X, reset=False)
         with one_blas_thread():
-            order = in_boxes(X)
-            out = np.empty(len(X))
-            out[order] = self._kde(self._settings()).log_density(X[order])
+            settings, out = self._settings(), np.empty(len(X))
+            order = in_boxes(X, settings.n_experts * self._mixture.n_components)
+            out[order] = self._kde(settings).log_density(X[order])
             return out
 
     def score(self, X: ArrayLike, y: Any = None) -> float:

@@ -8,7 +8,7 @@ from sklearn.base import clone
 from sklearn.neighbors import KernelDensity
 
 from skokde import OnlineKDEDensity
-from skokde._engine.kde import BOX, in_boxes
+from skokde._engine.kde import BOX, FEW_TERMS, in_boxes
 
 both_structures = pytest.mark.parametrize("covariance_type", ["full", "diag"])
 
@@ -566,8 +566,9 @@ def test_extreme_units(covariance_type, unit):
 @pytest.mark.parametrize("n", [0, 1, 64, 65, 1000])
 def test_boxes_hold_rows_that_are_close(n):
     rows = np.random.default_rng(0).normal(size=(n, 3)) * [1.0, 1e-9, 0.0]
-    order = in_boxes(rows)
+    order = in_boxes(rows, FEW_TERMS)
     assert sorted(order.tolist()) == list(range(n))
+    np.testing.assert_array_equal(in_boxes(rows, FEW_TERMS - 1), range(n))
     blocks = np.split(rows[order], range(BOX, n, BOX))
     spans = [np.ptp(block, axis=0)[:2].prod() for block in blocks if len(block) == BOX]
     if n == 1000:
@@ -578,4 +579,4 @@ def test_boxes_hold_rows_that_are_close(n):
 @pytest.mark.parametrize("scale", [1e-300, 1e300])
 def test_boxes_of_extreme_rows(scale):
     rows = scale * np.random.default_rng(0).normal(size=(200, 2))
-    assert sorted(in_boxes(rows).tolist()) == list(range(200))
+    assert sorted(in_boxes(rows, FEW_TERMS).tolist()) == list(range(200))

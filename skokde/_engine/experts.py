@@ -180,11 +180,10 @@ class Experts(NamedTuple):
         rule, structure, target = settings.bandwidth, settings.structure, settings.shrinkage_target
         n_clusters = [partitions.shape[1], *(partitions.max(axis=1, initial=-1) + 1).tolist()]
         resolutions = np.cumsum([0, *(coarse < fine for fine, coarse in pairwise(n_clusters))])
-        widths = widths_at(resolutions, settings)
         matter = np.ones((len(settings.shapes), resolutions[-1] + 1), dtype=bool)
-        if expert_counts is not None:
+        if expert_counts is not None and resolutions[-1]:
             counts = at_resolutions(expert_counts, resolutions, settings)
-            matter = that_matter(counts, widths)
+            matter = that_matter(counts, widths_at(resolutions, settings))
         needed = np.flatnonzero(matter.any(axis=0))
         if resolutions[-1]:
             finest = np.arange(partitions.shape[1])[None]
@@ -239,6 +238,8 @@ class Experts(NamedTuple):
 
     def mixed(self, expert_counts: np.ndarray, settings: Settings) -> KDE:
         """What is scored of them, weighted."""
+        if settings.n_experts == 1:  # nothing to weight
+            return KDE(self.families, (np.ones((2, 1, 1)),), 1)
         counts = at_resolutions(expert_counts, self.resolutions, settings)
         _, of_gaussians = by_kind(expert_counts, settings)
         widths = widths_at(self.resolutions, settings)
