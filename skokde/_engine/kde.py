@@ -18,7 +18,7 @@ from skokde._engine.whitening import Frame
 # In standard deviations of the whole: a component farther out than this is not shrunk.
 FAR = 10.0
 # Components times experts: with fewer, an order of the rows takes longer than it saves.
-FEW_TERMS = 400
+FEW_TERMS = 4000
 
 
 class Components(NamedTuple):
