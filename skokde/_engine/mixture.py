@@ -81,19 +81,16 @@ class Resolutions(NamedTuple):
         n_groups = partitions.max(axis=1, initial=-1) + 1
         labels = (partitions + (np.cumsum(n_groups) - n_groups)[:, None]).ravel()
         sizes = np.bincount(labels)
+        order = np.argsort(labels, kind="stable")
+        # Of each group the resolution, and its first member, which is all of some.
+        first, member = np.divmod(order[np.cumsum(sizes) - sizes], max(n, 1))
         # Where a group is as large as at the resolution before it is the same.
         size = sizes[labels].reshape(n_resolutions, n)
         changes = np.ones((n_resolutions + 1, n), dtype=bool)
         changes[1:-1] = size[1:] != size[:-1]
-        order = np.argsort(labels, kind="stable")
-        starts = np.cumsum(sizes) - sizes
-        first, member = np.divmod(order[starts], max(n, 1))  # of each group
         new = changes[first, member]
-        last = np.empty((n_resolutions, n), dtype=np.intp)
-        for number in range(n_resolutions - 1, -1, -1):
-            last[number] = np.where(changes[number + 1], number, last[(number + 1) % n_resolutions])
-        span = first * n_resolutions + last[first, member]
         merged, alone = new & (sizes > 1), new & (sizes == 1)
+        span = first * n_resolutions + last_unchanged(changes)[first, member]
         members = order[merged[labels[order]]]
         counts, means, covariances = match_group_moments(
             model.counts[:n],
@@ -255,6 +252,22 @@ class Mixture(NamedTuple):
         """Drop components whose count has underflowed, as far as sums of squares go."""
         keep = self.counts > 1e-150 * self.counts.sum()
         return self if keep.all() else self.part(keep)
+
+
+def last_unchanged(changes: np.ndarray) -> np.ndarray:
+    """The last resolution (n_resolutions, n) at which all is as at each one.
+
+    Parameters
+    ----------
+    changes : (n_resolutions + 1, n) array of bool
+        What differs from the resolution before; all of the last row does.
+    """
+    last = np.empty((len(changes) - 1, changes.shape[1]), dtype=np.intp)
+    upcoming = np.zeros(changes.shape[1], dtype=np.intp)
+    for number in reversed(range(len(last))):
+        upcoming = np.where(changes[number + 1], number, upcoming)
+        last[number] = upcoming
+    return last
 
 
 def flatten(covariances: np.ndarray) -> np.ndarray:
