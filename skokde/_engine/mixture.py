@@ -285,13 +285,12 @@ def moments_of_groups(
     counts : (k,) array
     means : (k, d) array
     covariances : (m, d * d) or (m, d) array
-    labels : (k,) or (n, k) array of intp
-        The number of each component's group; if it is in several, of all of them.
+    labels : (k,) array of intp
+        The number of each component's group.
     """
-    labels, k = labels.ravel(), len(counts)
     order = np.argsort(labels, kind="stable")
     starts = np.searchsorted(labels[order], np.arange(labels.max(initial=-1) + 2))
-    return match_group_moments(counts, means, covariances, order % max(k, 1), starts)
+    return match_group_moments(counts, means, covariances, order, starts)
 
 
 def match_moments(
