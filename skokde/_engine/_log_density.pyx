@@ -512,8 +512,9 @@ def log_mixtures(
         for w in range(n_widths):
             narrow = (shrinks[w] * widths[w]) * (shrinks[w] * widths[w])
             f.narrows[w], log_narrows[w] = 1.0 / narrow, log(narrow)
-            f.least_shrink = fmin(f.least_shrink, shrinks[w])
-            f.most_shrink = fmax(f.most_shrink, shrinks[w])
+        for q in range(n_pairs):  # of the kernels that are used
+            f.least_shrink = fmin(f.least_shrink, shrinks[pairs[q].width])
+            f.most_shrink = fmax(f.most_shrink, shrinks[pairs[q].width])
         for i in range(k):
             lengths[i] = dot(d, &means[i, 0], &means[i, 0])
             for w in range(n_kernels if i < m else n_widths):
