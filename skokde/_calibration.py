@@ -34,6 +34,8 @@ LONGEST_WINDOW = 256
 # other at once; in a long stream every second one is left out.
 SHORT_WINDOW = 4
 LONG_STREAM = 500
+# Samples by whose number it goes there how long predictions are remembered, at most.
+MOST_FOLLOWED = 4000.0
 # As many predicted rows are kept as are in this number of windows.
 KEPT = 3
 # For the log-density of a row that is too far away for any.
@@ -107,8 +109,8 @@ class ReplayBuffer(NamedTuple):
         Their classes.
     counts : (n,) array
         How many samples each row stands for.
-    log_densities : (n, n_groups) array
-        Under their classes, as these were before them, by each group of experts.
+    log_densities : (n, n_densities) array
+        Under their classes, as these were before them, by each of the densities that are pooled.
     """
 
     rows: np.ndarray
@@ -159,12 +161,12 @@ class Calibration(NamedTuple):
 
     @classmethod
     def start(cls, n_classes: int) -> Calibration:
-        pool = LogLinearPool.bayes(n_classes, np.ones(1), 1)
+        pool = LogLinearPool.start(n_classes, np.eye(1, 2)[0])
         return cls(pool, None, 0, 0, FIRST_CHECKPOINT, None, None, None)
 
     def adapted(self, settings: Settings) -> Calibration:
         """With a pool of the settings' densities, if they are others than before."""
-        pool = self.pool.adapted(settings.group_shares, settings.n_discriminants)
+        pool = self.pool.adapted(settings.first_exponents)
         return self if pool is self.pool else self._replace(pool=pool, replay=None)
 
     def grown(self, chosen: np.ndarray, n_classes: int) -> Calibration:
@@ -183,7 +185,7 @@ class Calibration(NamedTuple):
         if replay is not None:
             replay = replay._replace(codes=chosen[replay.codes])
         last = None if self.last is None else (self.last[0], int(chosen[self.last[1]]))
-        pool = LogLinearPool.bayes(n_classes, self.pool.exponents, 0)
+        pool = LogLinearPool.start(n_classes, self.pool.exponents)
         pool = pool.with_classes(chosen, self.pool)
         return self._replace(pool=pool, pending=pending, replay=replay, last=last)
 
@@ -217,7 +219,10 @@ class Calibration(NamedTuple):
         """
         calibration = self
         if self.pending is not None:
-            calibration = self._learn_from_pending(class_count.sum(), settings, kde_of, in_threads)
+            n_samples = class_count.sum()
+            if settings.memories:
+                n_samples = min(n_samples, MOST_FOLLOWED)
+            calibration = self._learn_from_pending(n_samples, settings, kde_of, in_threads)
             next_checkpoint = self.pending.start + between(self.pending.start, settings)
             if next_checkpoint > self.position:
                 return calibration._replace(next_checkpoint=next_checkpoint)
@@ -287,7 +292,7 @@ class Calibration(NamedTuple):
             return calibration
         n = int(known.sum())
         arrays = (pending.rows[known], pending.codes[known], pending.counts[known])
-        new = ReplayBuffer(*arrays, np.empty((n, settings.n_groups)))
+        new = ReplayBuffer(*arrays, np.empty((n, settings.n_densities)))
         earlier = self.replay or new.last(np.zeros_like(seen))
         # A stream that is followed has the classes that come now, not those that came.
         used = new if settings.memories else class_rebalanced(earlier, new, shares)
@@ -301,8 +306,8 @@ class Calibration(NamedTuple):
             kde = kde_of(code, pending.states[code], settings)
             return kde.log_densities_of_groups(ordered)
 
-        # Of groups, rows and classes.
-        log_densities = np.empty((settings.n_groups, len(ordered), len(seen)))
+        # Of densities, rows and classes.
+        log_densities = np.empty((settings.n_densities, len(ordered), len(seen)))
         log_densities[:, order] = np.transpose(in_threads(log_densities_of, seen.tolist()))
         codes, rows = np.searchsorted(seen, used.codes), np.arange(len(used.codes))
         # Their classes have learned the earlier ones.

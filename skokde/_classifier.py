@@ -449,7 +449,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         pool, n_groups = self._calibration.pool, settings.n_groups
 
         def make() -> tuple[LogLinearPool, LogLinearPool, tuple[bool, ...]]:
-            adapted = pool.adapted(settings.group_shares, settings.n_discriminants)
+            adapted = pool.adapted(settings.first_exponents)
             pruned = adapted.pruned(n_groups)
             scored = pruned.exponents[:n_groups] > 0.0
             if not scored.any():
@@ -457,14 +457,15 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
             return pool, pruned.of_groups(scored), tuple(scored.tolist())
 
         # The value holds the pool: as long as it is the same object it has not changed.
-        key = id(pool), n_groups, settings.n_discriminants
+        key = id(pool), n_groups, len(settings.memories)
         return self._snapshot.lasting("scored pool", key, make)[1:]
 
     def _log_densities_of_groups(
         self, X: np.ndarray, prior: np.ndarray, settings: Settings, scored: tuple[bool, ...]
     ) -> np.ndarray:
-        """The same (n_scored, n, n_classes) by each of the groups of experts that are scored."""
-        out = np.full((sum(scored), len(X), len(prior)), -np.inf)
+        """The same (n_scored, n, n_classes) by groups of experts that are scored, and memories."""
+        n = sum(scored) + len(settings.memories)
+        out = np.full((n, len(X), len(prior)), -np.inf)
         codes = self._scored(prior)
         order = in_boxes(X, self._n_terms(codes, settings))
         rows = X[order]
@@ -659,7 +660,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         for density in self._window_densities(self._calibration.pending):
             if vars(density).get("_state") is state:
                 return density._kde(settings)
-        return build_kde(state, settings, self.estimators_[code]._reference_kde)
+        return build_kde(state, settings, self.estimators_[code]._references())
 
     def _discriminants(self, X: np.ndarray, settings: Settings) -> np.ndarray:
         """Of all classes (n_discriminants, n, n_classes); zero for those without a sample."""

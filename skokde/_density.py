@@ -14,6 +14,7 @@ from skokde._base import BaseOnlineKDE, Snapshot, one_blas_thread, unchanged_on_
 from skokde._engine.bandwidth import KernelFrame
 from skokde._engine.covariance import Structure, structure_of
 from skokde._engine.experts import (
+    References,
     build_kde,
     empty_state,
     reference_kde,
@@ -24,8 +25,8 @@ from skokde._engine.kde import KDE, in_boxes
 from skokde._engine.learn import learn
 from skokde._engine.mixture import Mixture
 from skokde._engine.outliers import inlier_moments, inliers
-from skokde._engine.recent import memory_moments
-from skokde._engine.state import INITIAL_LIMIT, Settings, State
+from skokde._engine.recent import Moments, memory_moments, reference_memories, reference_moments
+from skokde._engine.state import INITIAL_LIMIT, Recent, Settings, State
 from skokde._engine.whitening import corrected_features
 from skokde._persistence import check_state, expect_number, unpacked
 from skokde._validation import (
@@ -446,7 +447,7 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         counted = weights > 0.0
         if not counted.all():
             X, weights = X[counted], weights[counted]
-        self._state = learn(self._state, X, weights, settings, self._reference_kde)
+        self._state = learn(self._state, X, weights, settings, self._references())
         # One by one, so that the sum does not depend on the blocks.
         self._n_samples_seen = float(np.cumsum(np.append(self._n_samples_seen, weights))[-1])
         self._snapshot = Snapshot(self._snapshot)
@@ -471,13 +472,24 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         """Count, mean and covariance of the sample model without outliers."""
         return self._snapshot.get("moments", None, lambda: inlier_moments(self._mixture))
 
-    def _memory_moments(self, settings: Settings) -> list[tuple[float, np.ndarray, np.ndarray]]:
+    def _memory_moments(self, settings: Settings) -> list[Moments]:
         """Count, mean and covariance of each short memory, without outliers."""
         return self._snapshot.get(
             "memory moments",
             settings.memories,
-            lambda: memory_moments(self._state.recent, self._mixture, settings),
+            lambda: memory_moments(
+                self._state.recent, self._mixture, settings, self._reference_moments
+            ),
         )
+
+    def _reference_moments(self, recent: Recent, settings: Settings) -> list[Moments]:
+        """What few of the rows to come will change of these."""
+        pending = None if len(recent.rows) else (recent.pending_rows, recent.pending_counts)
+        return self._snapshot.lasting(
+            "reference moments",
+            (settings.memories, id(recent.rows), recent.counts, pending),
+            lambda: (recent.rows, reference_moments(recent, settings)),
+        )[1]
 
     def _settings(self) -> Settings:
         """What the parameters mean as they are now."""
@@ -494,15 +506,19 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
     def _kde(self, settings: Settings, groups: tuple[bool, ...] | None = None) -> KDE:
         """What is scored, of some groups of experts or of all."""
         target = settings.shrinkage_target
-        if groups is None or all(groups):
-            groups, reference = None, self._reference_kde
-        else:
-            reference = partial(self._reference_kde_of_groups, groups)
+        if groups is not None and all(groups):
+            groups = None
         return self._snapshot.get(
             ("kde", target is None, groups is None),
             (settings.key, target, groups),
-            lambda: build_kde(self._state, settings, reference),
+            lambda: build_kde(self._state, settings, self._references(groups)),
         )
+
+    def _references(self, groups: tuple[bool, ...] | None = None) -> References:
+        """What few of the rows to come will change of what is scored."""
+        if groups is None:
+            return References(self._reference_kde, self._reference_memories)
+        return References(partial(self._reference_kde_of_groups, groups), self._reference_memories)
 
     def _reference_kde_of_groups(
         self, groups: tuple[bool, ...], state: State, settings: Settings
@@ -536,3 +552,24 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         # Where the covariances are the same object they have not changed; the value holds it. The
         # one before is asked for again by rows that are predicted later than they came.
         return self._snapshot.lasting(("reference", target is None), key, make, n_kept=2)[1]
+
+    def _reference_memories(self, state: State, settings: Settings) -> KDE:
+        """What rows change of the short memories only when some of them have been predicted."""
+        recent, target = state.recent, settings.shrinkage_target
+        key = (
+            settings.key,
+            id(recent.rows),
+            recent.counts,
+            None if len(recent.rows) else (recent.pending_rows, recent.pending_counts),
+            recent.credits,
+            target,
+            # Without a target the covariances of all samples stand for it.
+            None if target is not None else (id(state.mixture.covariances), recent.counts_before),
+        )
+        # The value holds what is known by its identity.
+        return self._snapshot.lasting(
+            ("memories", target is None),
+            key,
+            lambda: (recent.rows, state.mixture.covariances, reference_memories(state, settings)),
+            n_kept=2,
+        )[2]

@@ -22,7 +22,7 @@ from skokde._engine.state import Recent, State
 from skokde._validation import TINY
 
 # To be raised when what is stored changes; older formats stay readable.
-FORMAT = 3
+FORMAT = 4
 
 # The fields of the engine's tuples that are such tuples, or lists of them.
 PARTS: dict[type, dict[str, type]] = {
@@ -133,7 +133,9 @@ def check_recent(recent: Recent, n_compressed: int, k: int, d: int) -> None:
     n = len(np.atleast_1d(recent.counts))
     expect_array(recent.rows, "recent rows", (n, d))
     expect_array(recent.counts, "counts of recent rows", (n,), least=TINY)
-    expect_whole(recent.n_pending, "n_pending", 0, n)
+    n_pending = len(np.atleast_1d(recent.pending_counts))
+    expect_array(recent.pending_rows, "pending rows", (n_pending, d))
+    expect_array(recent.pending_counts, "counts of pending rows", (n_pending,), least=TINY)
     n_before = len(np.atleast_1d(recent.counts_before))
     expect(n_compressed <= n_before <= k, "counts_before", f"of {n_compressed} to {k} components")
     expect_array(recent.counts_before, "counts_before", (n_before,), least=0.0)
@@ -194,12 +196,12 @@ def check_calibration(calibration: Calibration, n_classes: int, d: int) -> None:
         expect_array(replay.rows, "predicted rows", (n, d))
         expect_array(replay.counts, "counts of predicted rows", (n,), least=TINY)
         # The pool's densities are these and the discriminants, with short memories or without.
-        n_groups = np.shape(replay.log_densities)[-1:]
-        expect_array(replay.log_densities, "log-densities of predicted rows", (n, *n_groups))
+        n_pooled = np.shape(replay.log_densities)[-1:]
+        expect_array(replay.log_densities, "log-densities of predicted rows", (n, *n_pooled))
         expect(
-            n_densities - n_groups[0] in (1, 1 + len(MEMORIES)),
+            n_densities - n_pooled[0] in (1, len(MEMORIES)),
             "log-densities of predicted rows",
-            "one for each group of experts",
+            "one for each density that is pooled",
         )
         expect_codes(replay.codes, "classes of predicted rows", n, n_classes)
     if pending is not None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from skokde._engine.pooling import PRIOR_PRECISION
+from skokde._engine.recent import MEMORIES
 
 # What fields were called in format 1.
 RENAMED_SINCE_1 = {
@@ -23,6 +24,9 @@ RENAMED_SINCE_1 = {
 SHAPES_OF_2, ESTIMATES_OF_2, GAUSSIANS_OF_2, GROUPS_OF_2 = 2, 24, 3, 4
 # In samples, of each expert that is new: prediction has yet to show what it is worth.
 CREDIT = 1e-4
+# Short memories until format 3, the longer of which two stand for today; three discriminants, then
+# as now.
+MEMORIES_OF_3, DISCRIMINANTS_OF_3 = 2, 3
 
 
 def upgraded(stored: Mapping[str, Any]) -> dict[str, Any]:
@@ -31,7 +35,9 @@ def upgraded(stored: Mapping[str, Any]) -> dict[str, Any]:
     number = state.pop("_format")
     if number == 1:
         state = _from_1(state)
-    return _replaced(state, _with_shapes_of_3) if number <= 2 else state
+    if number <= 2:
+        state = _replaced(state, _with_shapes_of_3)
+    return _from_3(_replaced(state, _with_memories_of_4)) if number <= 3 else state
 
 
 def _replaced(value: Any, replace: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
@@ -96,9 +102,37 @@ def _pool_of_3(pool: dict[str, Any], d: int) -> dict[str, Any]:
         kept = np.r_[:sides, GROUPS_OF_2 : len(precision)]
         precision = precision[np.ix_(kept, kept)]
     else:
-        exponents = np.insert(exponents, [GROUPS_OF_2] * sides, 0.0)
-        new = PRIOR_PRECISION * np.eye(len(precision) + sides)
-        old = np.r_[:GROUPS_OF_2, GROUPS_OF_2 + sides : len(new)]
-        new[np.ix_(old, old)] = precision
-        precision = new
+        return _with_densities(pool, GROUPS_OF_2, sides)
     return pool | {"exponents": exponents, "precision": precision}
+
+
+def _with_densities(pool: dict[str, Any], at: int, n: int) -> dict[str, Any]:
+    """With so many densities more, of which no prediction has told anything."""
+    new = PRIOR_PRECISION * np.eye(len(pool["precision"]) + n)
+    old = np.r_[:at, at + n : len(new)]
+    new[np.ix_(old, old)] = pool["precision"]
+    return pool | {"exponents": np.insert(pool["exponents"], [at] * n, 0.0), "precision": new}
+
+
+def _with_memories_of_4(stored: dict[str, Any]) -> dict[str, Any]:
+    """Newest samples with the pending ones for themselves, and the credits of three memories."""
+    if "n_pending" not in stored:
+        return stored
+    first = len(stored["rows"]) - stored.pop("n_pending")
+    for name in ("rows", "counts"):
+        stored[f"pending_{name}"], stored[name] = stored[name][first:], stored[name][:first]
+    of_all, of_memories = np.split(stored["credits"], [1])
+    shorter, longer = of_memories.reshape(MEMORIES_OF_3, -1)
+    return stored | {"credits": np.concatenate([of_all, shorter, 0.5 * longer, 0.5 * longer])}
+
+
+def _from_3(state: dict[str, Any]) -> dict[str, Any]:
+    if state.get("_class_memory") is not None:
+        calibration = state["_calibration"]
+        pool = calibration["pool"]
+        n_groups = len(pool["exponents"]) - DISCRIMINANTS_OF_3
+        if n_groups > 0:
+            # What earlier rows have in the densities of memories is not known.
+            new = {"pool": _with_densities(pool, n_groups, len(MEMORIES)), "replay": None}
+            state["_calibration"] = calibration | new
+    return state

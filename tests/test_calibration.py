@@ -150,7 +150,7 @@ def by_hand(X, y, n_classes, parameters):
     """
     covariance_type = parameters["covariance_type"]
     settings = settings_of(OnlineKDEDensity(**parameters), X.shape[1])
-    pool = LogLinearPool.bayes(n_classes, settings.group_shares, 1)
+    pool = LogLinearPool.start(n_classes, settings.first_exponents)
     predicted = {c: [] for c in range(n_classes)}  # number of the row, its log-density
     for start, end in schedule(len(X), n_classes):
         if end >= len(X):  # it ends before the row that comes after it
@@ -337,7 +337,7 @@ def test_before_the_first_window_ends_it_is_bayes_rule():
         settings = classifier._scoring_settings()
         shares = [0.25] * 2 + [0.125] * 4
         np.testing.assert_allclose(settings.group_shares, shares, rtol=1e-15)
-        pool = classifier._calibration.pool.adapted(settings.group_shares, 1)
+        pool = classifier._calibration.pool.adapted(settings.first_exponents)
         assert pool.weights.tolist() == shares + [0.0] * 4
         kdes = [d._kde(settings) for d in classifier.estimators_]
         logs = [kde.log_densities_of_groups(X) @ shares for kde in kdes]

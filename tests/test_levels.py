@@ -243,7 +243,7 @@ def test_expert_weights(state_of, covariance_type, threshold, bandwidth, memory)
             "width": (4 if bandwidth == "predictive" else 1,),
             "shape": (n_shapes,),
             "outliers": (n_shapes, 3 if bandwidth == "predictive" else 0),
-            "memory": (3 if memory == "predictive" else 1,),
+            "memory": (4 if memory == "predictive" else 1,),
         }
         assert {name: array.shape for name, array in weights.items()} == shapes
         for name in ("threshold", "width", "shape", "memory"):
@@ -270,7 +270,7 @@ def test_what_is_shown_is_what_is_scored(d, n, covariance_type, memory):
     X = twins.clumps(d, 30, seed=1)
     expected = twins.mixture_log_pdf(X, *mixture)
     np.testing.assert_allclose(model.score_samples(X), expected, rtol=1e-9, atol=1e-9)
-    # Each expert is a density, and so are groups of them, of which each has the memories in it.
+    # Each expert is a density, and so are groups of them, and memories.
     kde = model._kde(model._settings())
     points, cells = twins.stretched_grid(*mixture)
     logs, weights = twins.densities_of(kde, points)
@@ -290,18 +290,20 @@ def test_groups_alone_are_as_among_all(covariance_type, memory):
     kde = model._kde(settings)
     X = twins.clumps(2, 90, seed=1)
     expected = kde.log_densities_of_groups(X)
-    n = kde.n_groups
+    n, n_memories = settings.n_groups, len(settings.memories)
+    assert kde.n_groups == settings.n_densities == n + n_memories
     masks = [np.arange(n) == group for group in range(n)] + [np.arange(n) % 2 == 1]
     for chosen in masks:
         part = model._kde(settings, tuple(chosen.tolist()))
-        assert part.n_groups == np.count_nonzero(chosen)
+        kept = np.append(chosen, np.ones(n_memories, dtype=bool))
+        assert part.n_groups == np.count_nonzero(kept)
         _, weights = twins.densities_of(part, X)
         assert weights.shape[1] < twins.densities_of(kde, X)[1].shape[1]
         np.testing.assert_allclose(weights.sum(axis=1), 1.0, rtol=1e-12)
         got = part.log_densities_of_groups(X)
-        np.testing.assert_allclose(got, expected[:, chosen], rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(got, expected[:, kept], rtol=1e-12, atol=1e-12)
         row = part.log_densities_of_groups_in_row(X[0])
-        np.testing.assert_allclose(row, expected[0, chosen], rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(row, expected[0, kept], rtol=1e-9, atol=1e-9)
     assert model._kde(settings, n * (True,)) is kde
 
 

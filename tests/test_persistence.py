@@ -12,6 +12,7 @@ import pytest
 
 from skokde import OnlineKDEClassifier, OnlineKDEDensity
 from skokde._engine.pooling import PRIOR_PRECISION, LogLinearPool
+from skokde._engine.state import Recent
 from skokde._persistence import FORMAT
 from skokde._upgrade import upgraded
 from skokde._validation import check_settings
@@ -91,8 +92,8 @@ def test_stored_files_of_each_format(path):
         stored = pickle.load(file)
     estimator = stored["estimator"]
     scores = estimator.score_samples(stored["X"])
-    if path.stem.startswith("format-2"):
-        # What is scored has changed since: there is a third shape of kernels.
+    if path.match("format-2-*") or path.match("format-3-*-memory.pkl"):
+        # What is scored has changed since: there is a third shape of kernels, and a third memory.
         np.testing.assert_allclose(scores, stored["scores"], atol=0.1)
     else:
         np.testing.assert_allclose(scores, stored["scores"], rtol=1e-9)
@@ -155,6 +156,61 @@ def test_experts_of_format_2_keep_their_credit(d):
         others = np.append(new[48:72], new[78:])
         assert (others > 0.0).all()
         assert others.sum() < 0.01
+
+
+@pytest.mark.parametrize("n_densities", [1, 7])
+@pytest.mark.parametrize("n_pending", [0, 2, 5])
+def test_memories_of_format_3_stand_for_those_of_today(n_pending, n_densities):
+    rng = np.random.default_rng(0)
+    rows, counts = rng.normal(size=(5, 2)), np.arange(1.0, 6.0)
+    credits = rng.uniform(1.0, 2.0, size=1 + 2 * n_densities)
+    recent = {
+        "rows": rows,
+        "counts": counts,
+        "n_pending": n_pending,
+        "counts_before": counts[:3],
+        "credits": credits,
+    }
+    stored = {"_format": 3, "_state": {"recent": recent}}
+    before = copy.deepcopy(stored)
+    new = Recent(**upgraded(stored)["_state"]["recent"])
+    assert len(new.pending_rows) == n_pending
+    np.testing.assert_array_equal(np.concatenate([new.rows, new.pending_rows]), rows)
+    np.testing.assert_array_equal(np.append(new.counts, new.pending_counts), counts)
+    np.testing.assert_array_equal(new.counts_before, counts[:3])
+    # The longer memory of two stands for the two longer ones of three.
+    of_memories = new.credits[1:].reshape(3, n_densities)
+    np.testing.assert_array_equal(new.credits[: 1 + n_densities], credits[: 1 + n_densities])
+    np.testing.assert_array_equal(of_memories[1], of_memories[2])
+    np.testing.assert_allclose(of_memories[1:].sum(axis=0), credits[1 + n_densities :])
+    assert stored["_state"]["recent"].keys() == before["_state"]["recent"].keys()
+
+
+@pytest.mark.parametrize("n_groups", [1, 2, 6])
+def test_pools_of_format_3_have_the_memories_of_today(n_groups):
+    n = n_groups + 3
+    root = np.random.default_rng(0).normal(size=(n + 2, n + 2))
+    pool = {
+        "exponents": np.arange(1.0, n + 1.0),
+        "offsets": np.array([0.5, -0.5]),
+        "precision": PRIOR_PRECISION * np.eye(n + 2) + root @ root.T,
+        "count": 3.0,
+    }
+    stored = {"_format": 3, "_calibration": {"pool": pool, "replay": {}}, "_class_memory": {}}
+    calibration = upgraded(stored)["_calibration"]
+    assert calibration["replay"] is None
+    new = LogLinearPool(**calibration["pool"])
+    density = OnlineKDEDensity(forgetting_factor="predictive", covariance_type="full")
+    if n_groups == 6:
+        assert len(new.exponents) == len(check_settings(density, 2).first_exponents)
+    assert not new.exponents[n_groups : n_groups + 3].any()
+    kept = np.r_[:n_groups, n_groups + 3 : len(new.precision)]
+    np.testing.assert_array_equal(new.weights[kept], np.append(pool["exponents"], pool["offsets"]))
+    np.testing.assert_array_equal(new.precision[np.ix_(kept, kept)], pool["precision"])
+    # Without memories nothing has changed.
+    stored["_class_memory"] = None
+    assert upgraded(stored)["_calibration"]["pool"] is not calibration["pool"]
+    assert len(upgraded(stored)["_calibration"]["pool"]["exponents"]) == n
 
 
 def test_each_format_is_among_the_stored_files():

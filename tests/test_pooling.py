@@ -42,8 +42,11 @@ each_number = pytest.mark.parametrize("numbers", NUMBERS.values(), ids=NUMBERS)
 
 
 def bayes(n_classes=3, numbers=(1, 1)):
-    n_groups, n_discriminants = numbers
-    return LogLinearPool.bayes(n_classes, np.full(n_groups, 1.0 / n_groups), n_discriminants)
+    return LogLinearPool.start(n_classes, exponents_of_bayes(*numbers))
+
+
+def exponents_of_bayes(n_groups, n_others):
+    return np.append(np.full(n_groups, 1.0 / n_groups), np.zeros(n_others))
 
 
 def predictions(n=80, n_classes=3, *, seed=0, sure=3.0, numbers=(1, 1)):
@@ -135,10 +138,10 @@ def test_logits_by_hand():
 
 def test_other_densities_start_from_bayes_rule():
     pool = learn_pool(bayes(3, (2, 1)), *predictions(numbers=(2, 1)), MANY)
-    assert pool.adapted(np.full(2, 0.5), 1) is pool
-    for n_groups, n_discriminants in ((1, 1), (4, 3), (1, 3)):
-        adapted = pool.adapted(np.full(n_groups, 1.0 / n_groups), n_discriminants)
-        for ours, theirs in zip(adapted, bayes(3, (n_groups, n_discriminants)), strict=True):
+    assert pool.adapted(exponents_of_bayes(2, 1)) is pool
+    for numbers in ((1, 1), (4, 3), (1, 3)):
+        adapted = pool.adapted(exponents_of_bayes(*numbers))
+        for ours, theirs in zip(adapted, bayes(3, numbers), strict=True):
             np.testing.assert_array_equal(ours, theirs)
 
 

@@ -7,7 +7,8 @@ import twins
 from skokde import OnlineKDEClassifier, OnlineKDEDensity
 from skokde._engine import recent as engine
 from skokde._engine.class_memory import FACTORS, FIRST_WEIGHTS, ClassMemory
-from skokde._engine.experts import predict_pending, reference_kde
+from skokde._engine.covariance import STRUCTURES
+from skokde._engine.experts import REFERENCES, predict_pending
 from skokde._engine.recent import (
     FIRST_SHARE,
     LEAST_WEIGHT,
@@ -16,6 +17,7 @@ from skokde._engine.recent import (
     N_KEPT,
     N_PREDICTED,
     memory_moments,
+    none_pending,
     nothing_recent,
     prior_counts,
     rows_until_due,
@@ -46,14 +48,14 @@ def share_of_memories(model):
 @pytest.mark.parametrize("factor", MEMORIES)
 def test_short_memories_by_the_formula(factor):
     rng = np.random.default_rng(0)
-    rows, counts = rng.normal(size=(300, 2)), rng.choice([1.0, 2.0, 0.3, 7.0], size=300)
-    (memory,) = short_memories(rows, counts, settings_of()._replace(memories=(factor,)))
-    later = np.array([counts[i + 1 :].sum() for i in range(300)])
+    n = 2000
+    rows, counts = rng.normal(size=(n, 2)), rng.choice([1.0, 2.0, 0.3, 7.0], size=n)
+    (memory,) = short_memories(rows, counts, [factor], STRUCTURES["full"])
+    later = np.array([counts[i + 1 :].sum() for i in range(n)])
     # A row of weight w is as the last of w rows, and those before it.
     expected = factor**later * (1.0 - factor**counts) / (1.0 - factor)
     known = np.flatnonzero(factor**later > LEAST_WEIGHT)
-    known = known[known >= 300 - N_KEPT]
-    assert 10 < len(known) < 300
+    assert 10 < len(known) < n
     np.testing.assert_array_equal(memory.means, rows[known])
     np.testing.assert_allclose(memory.counts, expected[known], rtol=1e-10)
     assert memory.n_compounds == 0
@@ -63,9 +65,9 @@ def test_a_row_of_whole_weight_is_as_so_many_rows():
     rows = np.random.default_rng(0).normal(size=(40, 2))
     times = np.resize([1, 4, 2], 40)
     for factor in MEMORIES:
-        settings = settings_of()._replace(memories=(factor,))
-        (weighted,) = short_memories(rows, times.astype(float), settings)
-        (single,) = short_memories(np.repeat(rows, times, axis=0), np.ones(times.sum()), settings)
+        arguments = [factor], STRUCTURES["full"]
+        (weighted,) = short_memories(rows, times.astype(float), *arguments)
+        (single,) = short_memories(np.repeat(rows, times, axis=0), np.ones(times.sum()), *arguments)
         for row, count in zip(weighted.means[1:], weighted.counts[1:], strict=True):
             same = (single.means == row).all(axis=1)
             np.testing.assert_allclose(single.counts[same].sum(), count, rtol=1e-10)
@@ -75,26 +77,52 @@ def test_a_row_of_whole_weight_is_as_so_many_rows():
 def test_moments_of_the_memories(covariance_type):
     settings = settings_of(covariance_type, 3)
     rows = np.random.default_rng(0).normal(size=(100, 3)) * [1.0, 2.0, 3.0]
-    newest = with_rows(nothing_recent(3, settings), rows, np.ones(100))
+    counts = np.resize([1.0, 0.5, 3.0], 100)
     mixture = twins.learned_mixture(rows, covariance_type)
-    moments = memory_moments(newest, mixture, settings)
-    assert len(moments) == len(MEMORIES)
-    memories = short_memories(rows, np.ones(100), settings)
-    for memory, (count, mean, covariance) in zip(memories, moments, strict=True):
-        zero = np.zeros((memory.n_components, 3, 3))
-        expected = twins.moments(memory.counts, memory.means, zero)
-        twins.assert_same_moments((count, mean, covariance), expected, covariance_type, rtol=1e-9)
-    # Before any row, those of all samples.
+    factors = settings.discriminating
+    assert factors == MEMORIES[1:]
+    # However many of the rows are pending.
+    for n in (100, 97, 92):
+        newest = with_rows(nothing_recent(3, settings), rows[:n], counts[:n])
+        newest = none_pending(newest, mixture, newest.credits)
+        if n < 100:
+            newest = with_rows(newest, rows[n:], counts[n:])
+        assert len(newest.pending_rows) == 100 - n
+        moments = memory_moments(newest, mixture, settings)
+        memories = short_memories(rows, counts, factors, settings.structure)
+        assert len(moments) == len(memories) == len(factors)
+        for memory, got in zip(memories, moments, strict=True):
+            zero = np.zeros((memory.n_components, 3, 3))
+            expected = twins.moments(memory.counts, memory.means, zero)
+            twins.assert_same_moments(got, expected, covariance_type, rtol=1e-6)
+    # Before any prediction they are those of the pending rows, before any row those of all samples.
+    newest = with_rows(nothing_recent(3, settings), rows[:8], counts[:8])
+    count, *_ = memory_moments(newest, mixture, settings)[0]
+    np.testing.assert_allclose(
+        count, short_memories(rows[:8], counts[:8], factors[:1], settings.structure)[0].counts.sum()
+    )
     (_, mean, _), *_ = memory_moments(nothing_recent(3, settings), mixture, settings)
     np.testing.assert_allclose(mean, rows.mean(axis=0), rtol=1e-9)
-    assert len(memory_moments(None, mixture, settings)) == len(MEMORIES)
+    assert len(memory_moments(None, mixture, settings)) == len(factors)
+
+
+def test_an_outlier_that_is_pending_does_not_move_the_moments():
+    settings, rng = settings_of(), np.random.default_rng(0)
+    rows = rng.normal(size=(200, 2))
+    mixture = twins.learned_mixture(rows, "full")
+    newest = with_rows(nothing_recent(2, settings), rows, np.ones(200))
+    newest = none_pending(newest, mixture, newest.credits)
+    newest = with_rows(newest, np.array([[1e9, 0.0]]), np.ones(1))
+    for _, mean, covariance in memory_moments(newest, mixture, settings):
+        assert np.abs(mean).max() < 1.0
+        assert covariance.max() < 3.0
 
 
 def test_rows_are_kept_whatever_the_cuts():
     rng = np.random.default_rng(0)
     rows = np.repeat(rng.normal(size=(200, 2)), rng.integers(1, 5, size=200), axis=0)
     weights = rng.choice([1.0, 0.1, 3.0], size=len(rows))
-    kept = []
+    kept, newest_mixture = [], twins.learned_mixture(rows[:5], "full")
     for size in (1, 7, 64, len(rows)):
         newest, due, done = nothing_recent(2, settings_of()), [], 0
         while done < len(rows):
@@ -105,17 +133,21 @@ def test_rows_are_kept_whatever_the_cuts():
                 done += n
             else:
                 due.append(done)
-                newest = newest._replace(n_pending=0)
-        kept.append((newest.rows.tobytes(), newest.counts.tobytes(), newest.n_pending, due))
+                newest = none_pending(newest, newest_mixture, newest.credits)
+        kept.append((*(array.tobytes() for array in newest), due))
     assert len(kept[0][-1]) == 24
     assert all(other == kept[0] for other in kept)
     # So many distinct rows are predicted at a time, the last ones are held.
     runs = np.flatnonzero(np.append(True, (rows[1:] != rows[:-1]).any(axis=1)))
     assert kept[0][-1] == runs[N_PREDICTED::N_PREDICTED].tolist()
-    np.testing.assert_array_equal(newest.rows, rows[runs])
-    np.testing.assert_allclose(newest.counts, np.add.reduceat(weights, runs), rtol=1e-12)
+    all_rows = np.concatenate([newest.rows, newest.pending_rows])
+    all_counts = np.append(newest.counts, newest.pending_counts)
+    np.testing.assert_array_equal(all_rows, rows[runs])
+    np.testing.assert_allclose(all_counts, np.add.reduceat(weights, runs), rtol=1e-12)
     newest = with_rows(newest, rng.normal(size=(900, 2)), np.ones(900))
-    assert len(newest.rows) == len(newest.counts) == N_KEPT + N_PREDICTED
+    newest = none_pending(newest, newest_mixture, newest.credits)
+    assert len(newest.rows) == len(newest.counts) == N_KEPT
+    assert not len(newest.pending_rows)
 
 
 def test_before_any_prediction_the_model_of_all_has_half_the_weight():
@@ -125,7 +157,7 @@ def test_before_any_prediction_the_model_of_all_has_half_the_weight():
     np.testing.assert_allclose(prior.sum(), 1.0)
     assert len(set(prior[1:])) == 1
     weights = density().fit([[0.0, 1.0]]).expert_weights_["memory"]
-    np.testing.assert_allclose(weights, [FIRST_SHARE, *[(1.0 - FIRST_SHARE) / 2] * 2])
+    np.testing.assert_allclose(weights, [FIRST_SHARE, *[(1.0 - FIRST_SHARE) / 3] * 3])
 
 
 def test_credits_are_of_a_limited_number_of_samples():
@@ -143,17 +175,18 @@ def test_pending_rows_are_predicted_by_what_was_there_before_them(covariance_typ
         X = stream[:n]
         model = density(covariance_type=covariance_type).fit(X)
         settings, state = model._settings(), model._state
-        pending = state.recent.n_pending
+        pending = len(state.recent.pending_rows)
         before = density(covariance_type=covariance_type).fit(X[:-pending])
         # No compression has come between.
         same = np.array_equal(before._mixture.covariances, model._mixture.covariances)
-        if same and 1 < pending < N_PREDICTED and before._state.recent.n_pending == N_PREDICTED:
+        waiting = len(before._state.recent.pending_rows)
+        if same and 1 < pending < N_PREDICTED and waiting == N_PREDICTED:
             break
     else:
         raise AssertionError("none are pending")
-    earlier = predict_pending(before._state, settings, reference_kde)
+    earlier = predict_pending(before._state, settings, REFERENCES)
     np.testing.assert_array_equal(earlier.recent.credits, state.recent.credits)
-    long = before.__class__(covariance_type=covariance_type).fit(X[:-pending])
+    long = OnlineKDEDensity(covariance_type=covariance_type).fit(X[:-pending])
     target = engine.target_of(long._mixture, settings)
     rows, counts = X[:-pending], np.ones(len(X) - pending)
     families = engine.families_of(rows, counts, settings, target)
@@ -168,9 +201,9 @@ def test_pending_rows_are_predicted_by_what_was_there_before_them(covariance_typ
     prior = prior_counts(settings)
     learned = new - prior
     expected = prior + learned * min(1.0, LONGEST_MEMORY / learned.sum())
-    got = predict_pending(state, settings, reference_kde).recent
+    got = predict_pending(state, settings, REFERENCES).recent
     np.testing.assert_allclose(got.credits, expected, rtol=1e-6)
-    assert got.n_pending == 0
+    assert not len(got.pending_rows)
 
 
 # ------------------------------------------------------------------------------ what they are for
@@ -191,15 +224,27 @@ def test_a_jump_is_noticed_within_some_tens_of_rows(covariance_type):
 
 @both_structures
 def test_a_stationary_stream_is_left_to_the_model_of_all(covariance_type):
-    shares = []
+    shares, losses = [], []
     for seed in range(5):
         rng = np.random.default_rng(seed)
-        model = density(covariance_type=covariance_type)
+
+        def rows(n, rng=rng):
+            return rng.normal(size=(n, 2)) + 4.0 * rng.integers(0, 2, size=(n, 1))
+
+        model, forgets_nothing = (
+            density(covariance_type=covariance_type),
+            OnlineKDEDensity(covariance_type=covariance_type),
+        )
         for block in range(16):
-            model.partial_fit(rng.normal(size=(100, 2)) + 4.0 * rng.integers(0, 2, size=(100, 1)))
+            X = rows(100)
+            model.partial_fit(X)
+            forgets_nothing.partial_fit(X)
             if block >= 8:
                 shares.append(model.expert_weights_["memory"][0])
-    assert np.mean(shares) > 0.8
+        new = rows(2000)
+        losses.append(forgets_nothing.score(new) - model.score(new))
+    assert np.mean(shares) > 0.7
+    assert np.mean(losses) < 0.03
 
 
 def test_an_old_regime_that_returns_is_known_at_once():

@@ -50,7 +50,19 @@ EM_STEPS = 10
 PACE = 0.05
 
 
-Reference = Callable[[State, Settings], KDE]
+class References(NamedTuple):
+    """What gives the parts of densities that most of the rows to come will change nothing of.
+
+    Attributes
+    ----------
+    estimates : callable
+        See `reference_kde`.
+    memories : callable
+        See `recent.reference_memories`.
+    """
+
+    estimates: Callable[[State, Settings], KDE]
+    memories: Callable[[State, Settings], KDE]
 
 
 def prior_counts(settings: Settings) -> np.ndarray:
@@ -340,7 +352,7 @@ def weights_by_kind(state: State, settings: Settings) -> dict[str, np.ndarray]:
     by_threshold = estimates.sum(axis=(0, 2)) / total
     held = by_threshold[: state.level + 1].sum()
     memory = np.ones(1)
-    if state.recent is not None and len(state.recent.rows):
+    if recent.holds_any(state.recent):
         credits = state.recent.credits / state.recent.credits.sum()
         short = credits[1:].reshape(len(settings.memories), -1).sum(axis=1)
         memory = np.append(credits[0], short)
@@ -421,35 +433,25 @@ def remembered(expert_counts: np.ndarray, prior: np.ndarray, most: float) -> np.
     return prior + learned * min(1.0, most / max(learned.sum(), most))
 
 
-def predict_pending(state: State, settings: Settings, reference: Reference) -> State:
+def predict_pending(state: State, settings: Settings, references: References) -> State:
     """The state after the prediction of the newest rows, by what there was before them.
 
     Parameters
     ----------
     state : State
     settings : Settings
-    reference : callable
-        See `reference_kde`.
+    references : References
     """
-    newest, mixture = state.recent, state.mixture
-    n = newest.n_pending
-    k = len(newest.counts_before)
-    rows, counts = newest.rows[-n:], newest.counts[-n:]
-    earlier = len(newest.rows) - n
-    credits = newest.credits
-    if n and k and earlier:
-        before = mixture._replace(counts=newest.counts_before, means=mixture.means[:k])
-        target = recent.target_of(before, settings)
-        families = recent.families_of(
-            newest.rows[:earlier], newest.counts[:earlier], settings, target
-        )
-        long = build_kde(state._replace(mixture=before, recent=None), settings, reference)
-        logs = [long.log_density(rows)[:, None]]
-        logs += [family.log_densities(rows) for family in families]
-        credits = em_update(credits, np.concatenate(logs, axis=1), counts)
+    newest, credits = state.recent, state.recent.credits
+    rows = newest.pending_rows
+    if len(rows) and len(newest.rows) and len(newest.counts_before):
+        before = state._replace(mixture=recent.samples_before(state))
+        logs = [build_estimates(before, settings, references).log_density(rows)[:, None]]
+        memories = references.memories(state, settings).families
+        logs += [family.log_densities(rows) for family in memories]
+        credits = em_update(credits, np.concatenate(logs, axis=1), newest.pending_counts)
         credits = remembered(credits, recent.prior_counts(settings), recent.LONGEST_MEMORY)
-    newest = newest._replace(n_pending=0, counts_before=mixture.counts, credits=credits)
-    return state._replace(recent=newest)
+    return state._replace(recent=recent.none_pending(newest, state.mixture, credits))
 
 
 def up_to_date(state: State, settings: Settings) -> State:
@@ -490,21 +492,35 @@ def reference_kde(state: State, settings: Settings, kernel_frame: KernelFrame | 
     )
 
 
-def build_kde(state: State, settings: Settings, reference: Reference = reference_kde) -> KDE:
-    """The density estimate of a model that is not empty.
+REFERENCES = References(reference_kde, recent.reference_memories)
+
+
+def build_estimates(state: State, settings: Settings, references: References) -> KDE:
+    """The density estimate of all samples of a model that is not empty."""
+    state = up_to_date(state, settings)
+    kde, mixture = references.estimates(state, settings), state.mixture
+    n = reference_part(state, settings).n_components
+    if n == mixture.n_components:
+        return kde
+    later = kde.n_estimates * [mixture.counts[n:]]
+    return kde.with_later(mixture.means[n:], later, np.ones(kde.n_estimates))
+
+
+def build_kde(state: State, settings: Settings, references: References = REFERENCES) -> KDE:
+    """What is scored of a model that is not empty: of all samples, and short memories.
 
     Parameters
     ----------
     state : State
     settings : Settings
-    reference : callable, default=reference_kde
-        Gives what that gives of a state and settings, and may know it already.
+    references : References, default=REFERENCES
+        They may know already what they give.
     """
-    state = up_to_date(adapted(state, settings), settings)
-    kde, newest, mixture = reference(state, settings), state.recent, state.mixture
-    n = reference_part(state, settings).n_components
-    if n < mixture.n_components:
-        kde = kde.with_later(mixture.counts[n:], mixture.means[n:])
-    if settings.memories and newest is not None and len(newest.rows):
-        kde = recent.mixed_with(kde, newest, mixture, settings)
-    return kde
+    state = adapted(state, settings)
+    kde = build_estimates(state, settings, references)
+    if not settings.memories:
+        return kde
+    if not recent.holds_any(state.recent):
+        return kde.with_groups_of_all(len(settings.memories))
+    memories = references.memories(state, settings)
+    return recent.with_memories(kde, memories, state.recent, settings)

@@ -288,36 +288,47 @@ class KDE:
     def n_groups(self) -> int:
         return len(self.weights[0]) - 1
 
-    def with_later(self, counts: np.ndarray, means: np.ndarray) -> KDE:
-        """With more Diracs in the estimates; they change neither kernels nor single Gaussians."""
-        before, added = self.families[0].models.count, counts.sum()
-        share = added / (before + added)
-        weights, of_later = list(self.weights), []
-        for number, family in enumerate(self.families[: self.n_estimates]):
-            n = family.kernels.n_kernels
-            held = weights[number].copy()
-            of_later.append(share * (family.masses @ held[:, :, :n])[:, None])
-            held[:, :, :n] *= 1.0 - share
-            weights[number] = held
-        families = [f.of_diracs(counts, means) for f in self.families[: self.n_estimates]]
-        return KDE((*self.families, *families), (*weights, *of_later), self.n_estimates)
-
-    def beside(
-        self, families: Sequence[KernelFamily], weights: Sequence[np.ndarray], share: float
+    def with_later(
+        self, means: np.ndarray, counts: Sequence[np.ndarray], fades: Sequence[float]
     ) -> KDE:
-        """With other densities, which all groups have in common.
+        """With more Diracs in the estimates; they change neither kernels nor single Gaussians.
 
         Parameters
         ----------
-        families : sequence of KernelFamily
-        weights : sequence of (1, n_parts, n_widths) arrays
-            Of their densities.
-        share : float
-            Of what is there already.
+        means : (m, d) array
+        counts : sequence of (m,) arrays
+            Of the Diracs, in each of the estimates.
+        fades : sequence of float
+            What is left in it of the counts of what was there before.
         """
-        own = (share * held for held in self.weights)
-        common = (np.repeat(held, 1 + self.n_groups, axis=0) for held in weights)
-        return KDE((*self.families, *families), (*own, *common), self.n_estimates)
+        weights, later, of_later = list(self.weights), [], []
+        for number, (added, fade) in enumerate(zip(counts, fades, strict=True)):
+            family = self.families[number]
+            n, before, total = family.kernels.n_kernels, fade * family.models.count, added.sum()
+            share, held = total / (before + total), weights[number].copy()
+            of_later.append(share * (family.masses @ held[:, :, :n])[:, None])
+            held[:, :, :n] *= 1.0 - share
+            weights[number] = held
+            later.append(family.of_diracs(added, means))
+        return KDE((*self.families, *later), (*weights, *of_later), self.n_estimates)
+
+    def beside(self, other: KDE, share: float) -> KDE:
+        """With the densities of another one, in groups of their own.
+
+        Parameters
+        ----------
+        other : KDE
+        share : float
+            What this one counts in all.
+        """
+        own = [in_rows(held, share, 0, other.n_groups) for held in self.weights]
+        others = [in_rows(held, 1.0 - share, self.n_groups, 0) for held in other.weights]
+        return KDE((*self.families, *other.families), (*own, *others), self.n_estimates)
+
+    def with_groups_of_all(self, n: int) -> KDE:
+        """With some more groups, each of which is as all densities together."""
+        weights = [np.concatenate([held, np.repeat(held[:1], n, axis=0)]) for held in self.weights]
+        return KDE(self.families, tuple(weights), self.n_estimates)
 
     def of_groups(self, chosen: Sequence[bool]) -> KDE:
         """Of some of the groups alone, and the densities that are in them."""
@@ -377,6 +388,14 @@ class KDE:
         ]
         weights, means, covariances = zip(*parts, strict=True)
         return np.concatenate(weights), np.concatenate(means), in_one_shape(covariances)
+
+
+def in_rows(weights: np.ndarray, share: float, before: int, after: int) -> np.ndarray:
+    """A share of the weights in all, and those in groups among groups in which they are zero."""
+    out = np.zeros((len(weights) + before + after, *weights.shape[1:]))
+    out[0] = share * weights[0]
+    out[1 + before : before + len(weights)] = weights[1:]
+    return out
 
 
 def in_boxes(rows: np.ndarray, n_terms: int) -> np.ndarray:

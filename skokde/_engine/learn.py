@@ -7,12 +7,12 @@ import numpy as np
 from skokde._engine._append import append_rows
 from skokde._engine.compression import Compressed, compress
 from skokde._engine.experts import (
-    Reference,
+    REFERENCES,
+    References,
     adapted,
     next_level,
     predict_latest,
     predict_pending,
-    reference_kde,
 )
 from skokde._engine.mixture import Mixture
 from skokde._engine.recent import rows_until_due, with_rows
@@ -46,10 +46,10 @@ def growth(settings: Settings) -> float:
     return FINE_GROWTH if settings.n_levels else GROWTH
 
 
-def compact(state: State, settings: Settings, reference: Reference) -> State:
+def compact(state: State, settings: Settings, references: References) -> State:
     """Revitalize and compress a model, under its own bandwidth."""
     if settings.memories:
-        state = predict_pending(state, settings, reference)
+        state = predict_pending(state, settings, references)
     expert_counts = state.expert_counts
     if settings.n_experts > 1:
         expert_counts = predict_latest(state, settings)
@@ -100,7 +100,7 @@ def learn(
     X: np.ndarray,
     weights: np.ndarray,
     settings: Settings,
-    reference: Reference = reference_kde,
+    references: References = REFERENCES,
 ) -> State:
     """Add rows to a model, in order.
 
@@ -113,14 +113,14 @@ def learn(
     X : (n, d) array
     weights : (n,) array, positive
     settings : Settings
-    reference : callable, default=reference_kde
+    references : References, default=REFERENCES
         See `build_kde`.
     """
     state = adapted(state, settings)
     cap = settings.max_components
     if cap is not None:
         if state.mixture.n_components > cap:
-            state = compact(state, settings, reference)
+            state = compact(state, settings, references)
         state = state._replace(limit=min(state.limit, cap))
     done = 0
     while done < len(X):
@@ -128,7 +128,7 @@ def learn(
         if settings.memories:
             n = rows_until_due(state.recent, X[done : done + SOME_ROWS])
             if not n:
-                state = predict_pending(state, settings, reference)
+                state = predict_pending(state, settings, references)
                 continue
             part = slice(done, done + n)
         state, n = append(state, X[part], weights[part], settings)
@@ -137,7 +137,7 @@ def learn(
             state = state._replace(recent=newest)
         done += n
         if done < part.stop:
-            state = compact(state, settings, reference)
+            state = compact(state, settings, references)
     return state
 
 

@@ -80,17 +80,16 @@ class LogLinearPool(NamedTuple):
     count: float
 
     @classmethod
-    def bayes(cls, n_classes: int, shares: np.ndarray, n_discriminants: int) -> Self:
-        """Bayes' rule, before any prediction, by the shares (n_groups,) of groups of experts."""
-        exponents = np.append(shares, np.zeros(n_discriminants))
+    def start(cls, n_classes: int, exponents: np.ndarray) -> Self:
+        """With what the exponents (n_densities,) are before any prediction."""
         n = len(exponents) + n_classes
         return cls(exponents, np.zeros(n_classes), PRIOR_PRECISION * np.eye(n), 0.0)
 
-    def adapted(self, shares: np.ndarray, n_discriminants: int) -> Self:
-        """Bayes' rule if there are other densities than this pool is for."""
-        if len(self.exponents) == len(shares) + n_discriminants:
+    def adapted(self, exponents: np.ndarray) -> Self:
+        """As before any prediction, if there are other densities than this pool is for."""
+        if len(self.exponents) == len(exponents):
             return self
-        return self.bayes(len(self.offsets), shares, n_discriminants)
+        return self.start(len(self.offsets), exponents)
 
     def of_groups(self, chosen: np.ndarray) -> Self:
         """The exponents of some of the groups of experts alone, by an array of bool."""

@@ -4,23 +4,27 @@ Not in the paper. A forgetting factor has to be known beforehand. Where it is fo
 the newest samples are kept, weighted by exponentials of their age; each of these memories is a
 small kernel density estimate. How much each of them counts beside the model of all samples, which
 has an old regime still when it comes back, is learned as for other experts: from samples that are
-predicted before they are learned.
+predicted before they are learned. Kernels follow with the samples that have been predicted; those
+that are pending stand there as they came.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import numpy as np
 
 from skokde._engine.bandwidth import RULES, Rule
+from skokde._engine.covariance import Structure
 from skokde._engine.kde import KDE, KernelFamily
-from skokde._engine.mixture import Mixture, Resolutions
+from skokde._engine.mixture import Mixture, Resolutions, SampleModel
 from skokde._engine.outliers import inlier_moments
-from skokde._engine.state import Recent, Settings
+from skokde._engine.state import Recent, Settings, State
 
 # The forgetting factors.
-MEMORIES = (0.9, 0.99)
+MEMORIES = (0.9, 0.97, 0.997)
 # Samples that are kept, and how many at a time are predicted.
-N_KEPT = 256
+N_KEPT = 512
 N_PREDICTED = 8
 # Older samples than those with this weight beside the newest don't matter.
 LEAST_WEIGHT = 1e-3
@@ -44,15 +48,29 @@ def prior_counts(settings: Settings) -> np.ndarray:
 
 def nothing_recent(d: int, settings: Settings) -> Recent:
     """Before the first sample."""
-    return Recent(np.empty((0, d)), np.empty(0), 0, np.empty(0), prior_counts(settings))
+    none = np.empty((0, d)), np.empty(0)
+    return Recent(*none, *none, np.empty(0), prior_counts(settings))
+
+
+def holds_any(recent: Recent | None) -> bool:
+    """Whether there is a sample in it."""
+    return recent is not None and len(recent.rows) + len(recent.pending_rows) > 0
+
+
+def held(recent: Recent) -> tuple[np.ndarray, np.ndarray]:
+    """Rows that kernels follow, and their counts: those pending too before the first prediction."""
+    if len(recent.rows):
+        return recent.rows, recent.counts
+    return recent.pending_rows, recent.pending_counts
 
 
 def starts_of_runs(recent: Recent, X: np.ndarray) -> np.ndarray:
     """Which rows (n,) differ from the one before: a row of weight two is the same as two rows."""
     starts = np.ones(len(X), dtype=bool)
     starts[1:] = (X[1:] != X[:-1]).any(axis=1)
-    if len(recent.rows):
-        starts[0] = (X[0] != recent.rows[-1]).any()
+    last = recent.pending_rows if len(recent.pending_rows) else recent.rows
+    if len(last):
+        starts[0] = (X[0] != last[-1]).any()
     return starts
 
 
@@ -68,34 +86,56 @@ def counts_of_runs(counts: np.ndarray, starts: np.ndarray, weights: np.ndarray) 
 
 def rows_until_due(recent: Recent, X: np.ndarray) -> int:
     """How many rows come before the next prediction."""
-    room = N_PREDICTED - recent.n_pending
+    room = N_PREDICTED - len(recent.pending_rows)
     runs = np.cumsum(starts_of_runs(recent, X))
     return int(np.searchsorted(runs, room, side="right"))
 
 
 def with_rows(recent: Recent, X: np.ndarray, weights: np.ndarray) -> Recent:
     """With more rows, not yet predicted."""
-    starts = starts_of_runs(recent, X)
-    keep = N_KEPT + N_PREDICTED
+    starts, n = starts_of_runs(recent, X), len(recent.rows)
+    if len(recent.pending_rows) or not n or starts[0]:
+        pending_counts = counts_of_runs(recent.pending_counts, starts, weights)
+        counts = recent.counts
+    else:  # the last one that was predicted has come again
+        all_counts = counts_of_runs(recent.counts, starts, weights)
+        counts, pending_counts = all_counts[:n], all_counts[n:]
     return recent._replace(
-        rows=np.concatenate([recent.rows, X[starts]])[-keep:],
-        counts=counts_of_runs(recent.counts, starts, weights)[-keep:],
-        n_pending=recent.n_pending + int(np.count_nonzero(starts)),
+        counts=counts,
+        pending_rows=np.concatenate([recent.pending_rows, X[starts]]),
+        pending_counts=pending_counts,
     )
 
 
-def short_memories(rows: np.ndarray, counts: np.ndarray, settings: Settings) -> list[Mixture]:
-    """The newest rows, weighted by powers of each forgetting factor, as mixtures of Diracs."""
-    empty = Mixture.empty(rows.shape[1], settings.structure)
-    rows, counts = rows[-N_KEPT:], counts[-N_KEPT:]
-    # A row of weight w is as w rows of weight one.
+def none_pending(recent: Recent, mixture: Mixture, credits: np.ndarray) -> Recent:
+    """After the prediction of all rows, when these are the credits and all samples this mixture."""
+    nothing = recent.pending_rows[:0], recent.pending_counts[:0]
+    if not len(recent.pending_rows):
+        return recent._replace(counts_before=mixture.counts, credits=credits)
+    rows = np.concatenate([recent.rows, recent.pending_rows])[-N_KEPT:]
+    counts = np.append(recent.counts, recent.pending_counts)[-N_KEPT:]
+    return Recent(rows, counts, *nothing, mixture.counts, credits)
+
+
+def weights_in_memories(counts: np.ndarray, factors: Sequence[float]) -> np.ndarray:
+    """What is left of rows of some counts after the last one, (n_memories, n).
+
+    A row of count w is as w rows.
+    """
+    of_memories = np.array(factors)[:, None]
     later = np.append(np.cumsum(counts[:0:-1])[::-1], 0.0)
-    memories = []
-    for factor in settings.memories:
-        fade = factor**later
-        known = slice(int(np.count_nonzero(fade <= LEAST_WEIGHT)), None)  # the older, the less
-        weights = fade[known] * (1.0 - factor ** counts[known]) / (1.0 - factor)
-        memories.append(empty._replace(counts=weights, means=rows[known]))
+    return of_memories**later * (1.0 - of_memories**counts) / (1.0 - of_memories)
+
+
+def short_memories(
+    rows: np.ndarray, counts: np.ndarray, factors: Sequence[float], structure: Structure
+) -> list[Mixture]:
+    """Rows, weighted by powers of each forgetting factor, as mixtures of Diracs."""
+    empty, memories = Mixture.empty(rows.shape[1], structure), []
+    n_older = np.append(0.0, np.cumsum(counts[::-1]))[-2::-1]
+    for factor, weights in zip(factors, weights_in_memories(counts, factors), strict=True):
+        known = slice(int(np.count_nonzero(factor**n_older <= LEAST_WEIGHT)), None)
+        memories.append(empty._replace(counts=weights[known], means=rows[known]))
     return memories
 
 
@@ -104,13 +144,21 @@ def families_of(
 ) -> list[KernelFamily]:
     """Of all short memories, whose covariances are shrunk to a target."""
     rule, families = rule_of(settings), []
-    for mixture in short_memories(rows, counts, settings):
+    for mixture in short_memories(rows, counts, settings.memories, settings.structure):
         (kernels,) = rule.kernels(mixture, settings.structure, target)
         models = Resolutions.of_one(mixture.sample_model)
         if rule.gaussian_scales:
             models = models.with_mean(kernels.frame.center)
         families.append(KernelFamily.of(models, kernels))
     return families
+
+
+def samples_before(state: State) -> Mixture:
+    """All samples but the pending ones, or all if there are no others."""
+    mixture, counts = state.mixture, state.recent.counts_before
+    if not len(counts):
+        return mixture
+    return mixture._replace(counts=counts, means=mixture.means[: len(counts)])
 
 
 def target_of(mixture: Mixture, settings: Settings) -> np.ndarray:
@@ -120,34 +168,80 @@ def target_of(mixture: Mixture, settings: Settings) -> np.ndarray:
     return inlier_moments(mixture)[2]
 
 
-def mixed_with(kde: KDE, recent: Recent, mixture: Mixture, settings: Settings) -> KDE:
+def reference_memories(state: State, settings: Settings) -> KDE:
+    """The short memories of the rows that have been predicted, each a group of its own."""
+    target = target_of(samples_before(state), settings)
+    families = families_of(*held(state.recent), settings, target)
+    of_families = state.recent.credits[1:].reshape(len(families), 1, -1)
+    weights = []
+    for number, (family, credits) in enumerate(zip(families, of_families, strict=True)):
+        shares = np.zeros((1 + len(families), credits.shape[1]))
+        shares[0], shares[1 + number] = credits / of_families.sum(), credits / credits.sum()
+        n = family.kernels.n_kernels
+        weights.append(family.weights(shares[:, None, :n], shares[:, n:]))
+    return KDE(tuple(families), tuple(weights), len(families))
+
+
+def with_memories(kde: KDE, memories: KDE, recent: Recent, settings: Settings) -> KDE:
     """The density of all samples and of the newest ones.
 
     Parameters
     ----------
     kde : KDE
         Of all samples.
+    memories : KDE
+        See `reference_memories`.
     recent : Recent
         Not empty.
-    mixture : Mixture
-        Of all samples.
     settings : Settings
     """
-    target = target_of(mixture, settings)
-    families = families_of(recent.rows, recent.counts, settings, target)
-    shares = recent.credits / recent.credits.sum()
-    weights = []
-    for family, held in zip(families, shares[1:].reshape(len(families), 1, -1), strict=True):
-        n = family.kernels.n_kernels
-        weights.append(family.weights(held[None, :, :n], held[:, n:]))
-    return kde.beside(families, weights, shares[0])
+    counts, factors = recent.pending_counts, np.array(settings.memories)
+    if len(recent.rows) and len(counts):
+        weights = weights_in_memories(counts, factors)
+        memories = memories.with_later(recent.pending_rows, weights, factors ** counts.sum())
+    return kde.beside(memories, recent.credits[0] / recent.credits.sum())
+
+
+Moments = tuple[float, np.ndarray, np.ndarray]
+
+
+def reference_moments(recent: Recent, settings: Settings) -> list[Moments]:
+    """Count, mean and covariance of memories of the rows that have been predicted."""
+    memories = short_memories(*held(recent), settings.discriminating, settings.structure)
+    return [inlier_moments(memory) for memory in memories]
 
 
 def memory_moments(
-    recent: Recent | None, mixture: Mixture, settings: Settings
-) -> list[tuple[float, np.ndarray, np.ndarray]]:
-    """Count, mean and covariance of each short memory, without outliers."""
-    if recent is None or not len(recent.rows):
-        return len(settings.memories) * [inlier_moments(mixture)]
-    memories = short_memories(recent.rows, recent.counts, settings)
-    return [inlier_moments(memory) for memory in memories]
+    recent: Recent | None,
+    mixture: Mixture,
+    settings: Settings,
+    reference: Callable[[Recent, Settings], list[Moments]] = reference_moments,
+) -> list[Moments]:
+    """Count, mean and covariance of memories that tell classes apart, without outliers.
+
+    Parameters
+    ----------
+    recent : Recent or None
+    mixture : Mixture
+        Of all samples, in place of memories that hold nothing.
+    settings : Settings
+    reference : callable, default=reference_moments
+        Gives what that gives, and may know it already.
+    """
+    factors = np.array(settings.discriminating)
+    if not holds_any(recent):
+        return len(factors) * [inlier_moments(mixture)]
+    before, counts = reference(recent, settings), recent.pending_counts
+    if not (len(recent.rows) and len(counts)):
+        return before
+    fades, weights = factors ** counts.sum(), weights_in_memories(counts, factors)
+    return [
+        inlier_moments(
+            SampleModel(
+                np.append(count * fade, of_pending),
+                np.concatenate([mean[None], recent.pending_rows]),
+                covariance[None],
+            )
+        )
+        for (count, mean, covariance), fade, of_pending in zip(before, fades, weights, strict=True)
+    ]

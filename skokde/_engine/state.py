@@ -64,6 +64,11 @@ class Settings(NamedTuple):
         return len(self.shapes) * (2 if self.bandwidth.n_narrow else 1)
 
     @property
+    def n_densities(self) -> int:
+        """How many densities classes are pooled by: of groups of experts, and of short memories."""
+        return self.n_groups + len(self.memories)
+
+    @property
     def group_shares(self) -> np.ndarray:
         """What each group (n_groups,) counts before any prediction, sum one.
 
@@ -76,8 +81,18 @@ class Settings(NamedTuple):
 
     @property
     def n_discriminants(self) -> int:
-        """How many linear discriminants classes have: of all samples, and of short memories."""
-        return 1 + len(self.memories)
+        """How many linear discriminants classes have: of all samples, and of some memories."""
+        return 1 + len(self.discriminating)
+
+    @property
+    def discriminating(self) -> tuple[float, ...]:
+        """The memories of which there are discriminants: the shortest has too few samples."""
+        return self.memories[1:]
+
+    @property
+    def first_exponents(self) -> np.ndarray:
+        """Of a pool of densities and discriminants before any prediction: Bayes' rule."""
+        return np.append(self.group_shares, np.zeros(len(self.memories) + self.n_discriminants))
 
     @property
     def n_experts(self) -> int:
@@ -94,8 +109,8 @@ class Recent(NamedTuple):
         In order; one that repeats the row before is not held twice.
     counts : (r,) array
         How many samples each row stands for.
-    n_pending : int
-        The last rows, which are not yet predicted.
+    pending_rows, pending_counts : (p, d) and (p,) arrays
+        The same of those after them, which are not yet predicted.
     counts_before : (k,) array
         Of the mixture's components, before the pending rows.
     credits : (1 + n,) array
@@ -104,7 +119,8 @@ class Recent(NamedTuple):
 
     rows: np.ndarray
     counts: np.ndarray
-    n_pending: int
+    pending_rows: np.ndarray
+    pending_counts: np.ndarray
     counts_before: np.ndarray
     credits: np.ndarray
 
