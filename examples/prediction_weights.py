@@ -29,7 +29,7 @@ STYLES = {
     0.98: {"color": "#d55e00", "linestyle": "--"},
 }
 LABELS = {
-    "memory": ("all samples", "newest, 0.9", "newest, 0.99"),
+    "memory": ("all samples", "newest, 0.9", "newest, 0.97", "newest, 0.997"),
     "threshold": ("the one held", "0.04", "0.08", "0.16", "0.32", "0.64"),
     "width": ("1/16", "1/4", "1/2", "2"),
 }

@@ -88,9 +88,9 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
     forgetting_factor : float or "predictive", default=1.0
         What older samples' counts are multiplied by with each new sample, above 0 and at most 1.
         With f below one the model remembers about 1 / (1 - f) samples. "predictive", for streams
-        that may change: nothing is forgotten, but the newest 256 samples are kept as they are, and
-        two estimates of these, by factors of 0.9 and 0.99, are mixed in, as far as they predict the
-        samples to come better.
+        that may change: nothing is forgotten, but the newest 512 samples are kept as they are, and
+        three estimates of these, by factors of 0.9, 0.97 and 0.997, are mixed in, as far as they
+        predict the samples to come better.
     max_components : int, default=None
         Never hold more components than this, at least 2, even where it takes merges beyond the
         threshold. None: no cap.

@@ -33,6 +33,7 @@ from skokde._engine.experts import (
     PRIOR_COUNT,
     WIDEST_KERNELS_AT,
     Experts,
+    Grid,
     build_kde,
     by_kind,
     em_update,
@@ -99,7 +100,7 @@ def experts_of(mixture, covariance_type, target=None):
     state, settings = state_and_settings(
         mixture, mixture.n_components, PRIOR, covariance_type, target
     )
-    return Experts.of(mixture, state.partitions, settings)
+    return Experts.of(mixture, Grid.of(state.partitions, settings), settings)
 
 
 def logs_of(experts, points, covariance_type):
@@ -399,7 +400,7 @@ def test_experts_of_coarser_levels_and_other_shapes(d, covariance_type, bandwidt
     n_groups = [labels.max() + 1 for labels in state.partitions]
     assert mixture.n_components > n > n_groups[0] > n_groups[1] > 0
     assert mixture.n_compounds < n
-    experts = Experts.of(mixture, state.partitions, settings)
+    experts = Experts.of(mixture, Grid.of(state.partitions, settings), settings)
     points = twins.clumps(d, 40, seed=1)
     count, mean, covariance = twins.mixture_moments(mixture)
     if with_a_target:
@@ -432,7 +433,7 @@ def test_experts_of_coarser_levels_and_other_shapes(d, covariance_type, bandwidt
     np.testing.assert_allclose(got, logs, rtol=1e-9, atol=1e-9)
     # The kernel frame of the model is not that of other shapes.
     frame = settings.bandwidth.kernel_frame(mixture, settings.structure)
-    again = Experts.of(mixture, state.partitions, settings, kernel_frame=frame)
+    again = Experts.of(mixture, Grid.of(state.partitions, settings), settings, kernel_frame=frame)
     np.testing.assert_array_equal(again.log_densities(points, settings), got)
     # What is scored is their mixture, without levels of next to no weight beside the best one of
     # their shape; of the others no width is left out.
@@ -443,7 +444,7 @@ def test_experts_of_coarser_levels_and_other_shapes(d, covariance_type, bandwidt
     of_estimates[-1] *= 1e-2
     if shrinks:
         of_estimates[0, 0, 1] = 1e-5
-    experts = Experts.of(mixture, state.partitions, settings, counts)
+    experts = Experts.of(mixture, Grid.of(state.partitions, settings), settings, counts)
     kde = experts.mixed(counts, settings)
     expected = np.log(np.exp(logs) @ counts / counts.sum())
     np.testing.assert_allclose(kde.log_density(points), expected, rtol=1e-4, atol=1e-4)

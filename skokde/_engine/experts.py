@@ -11,7 +11,6 @@ maximisation. Short memories, see `recent`, are experts beside all of these.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import pairwise
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -142,11 +141,64 @@ def em_update(
     return new
 
 
-def without_diracs(mixture: Mixture, chosen: np.ndarray) -> Mixture:
-    """A mixture without some of its Diracs, chosen by a (k - m,) array of bool."""
-    m = mixture.n_compounds
-    kept = np.append(np.ones(m, dtype=bool), ~chosen)
+def without_diracs(mixture: Mixture, places: np.ndarray) -> Mixture:
+    """A mixture without some of its Diracs, by their places among these."""
+    kept = np.ones(mixture.n_components, dtype=bool)
+    kept[mixture.n_compounds + places] = False
     return mixture._replace(counts=mixture.counts[kept], means=mixture.means[kept])
+
+
+class Grid(NamedTuple):
+    """The estimates that there are of each shape: resolutions, and widths at each of them.
+
+    Attributes
+    ----------
+    resolutions : (1 + n_levels,) array of intp
+        Which one each threshold has: where it merges nothing, that of the next lower one.
+    partitions : (n_resolutions, n_compressed) array of intp
+        Numbers of clusters at each resolution; at the first all components are apart.
+    widths : (n_resolutions, n_widths) array of bool
+        See `widths_at`.
+    """
+
+    resolutions: np.ndarray
+    partitions: np.ndarray
+    widths: np.ndarray
+
+    @classmethod
+    def of(cls, partitions: np.ndarray, settings: Settings) -> Self:
+        """By the partitions (n_levels, n_compressed) at higher thresholds."""
+        n = partitions.shape[1]
+        n_clusters = np.append(n, partitions.max(axis=1, initial=-1) + 1)
+        resolutions = np.append(0, np.cumsum(n_clusters[1:] < n_clusters[:-1]))
+        finest = np.arange(n)[None]
+        if resolutions[-1]:
+            partitions = np.concatenate([finest, partitions])[first_levels(resolutions)]
+        else:
+            partitions = finest
+        return cls(resolutions, partitions, widths_at(resolutions, settings))
+
+    @property
+    def n_resolutions(self) -> int:
+        return len(self.widths)
+
+    def each_alone(self) -> tuple[np.ndarray, np.ndarray]:
+        """Each of the estimates by itself, and which of them each threshold and width has.
+
+        Returns
+        -------
+        weights : (n_estimates, n_resolutions, n_widths) array
+        numbers : (n_levels * n_widths,) array of intp
+            A width that one resolution has alone stands for that of the others.
+        """
+        n = np.count_nonzero(self.widths)
+        weights = np.zeros((n, *self.widths.shape))
+        weights[np.arange(n), *np.nonzero(self.widths)] = 1.0
+        number = np.zeros(self.widths.shape, dtype=np.intp)
+        number[self.widths] = np.arange(n)
+        only = at_one_resolution(self.widths)
+        at = np.where(only, self.widths.argmax(axis=0), self.resolutions[:, None])
+        return weights, number[at, np.arange(len(only))].ravel()
 
 
 class Experts(NamedTuple):
@@ -156,31 +208,30 @@ class Experts(NamedTuple):
     ----------
     families : tuple of KernelFamily
         For each shape, at all resolutions that matter to any.
+    grid : Grid
     matter : (n_shapes, n_resolutions) array of bool
-        Which of the resolutions that differ from the one before matter to a shape.
-    resolutions : (1 + n_levels,) array of intp
-        Which of them each threshold has: where it merges nothing, that of the next lower one.
+        Which of the resolutions matter to a shape.
     """
 
     families: tuple[KernelFamily, ...]
+    grid: Grid
     matter: np.ndarray
-    resolutions: np.ndarray
 
     @classmethod
     def of(
         cls,
         mixture: Mixture,
-        partitions: np.ndarray,
+        grid: Grid,
         settings: Settings,
         expert_counts: np.ndarray | None = None,
         kernel_frame: KernelFrame | None = None,
     ) -> Self:
-        """Of a mixture that is not empty, with its partitions at higher thresholds.
+        """Of a mixture that is not empty.
 
         Parameters
         ----------
         mixture : Mixture
-        partitions : (n_levels, n_compressed) array
+        grid : Grid
         settings : Settings
         expert_counts : (n_experts,) array, default=None
             By which it is told which experts matter: estimates that weigh little beside the best
@@ -190,19 +241,14 @@ class Experts(NamedTuple):
             That of the mixture, where it is known.
         """
         rule, structure, target = settings.bandwidth, settings.structure, settings.shrinkage_target
-        n_clusters = [partitions.shape[1], *(partitions.max(axis=1, initial=-1) + 1).tolist()]
-        resolutions = np.cumsum([0, *(coarse < fine for fine, coarse in pairwise(n_clusters))])
-        matter = np.ones((len(settings.shapes), resolutions[-1] + 1), dtype=bool)
-        if expert_counts is not None and resolutions[-1]:
-            counts = at_resolutions(expert_counts, resolutions, settings)
-            matter = that_matter(counts, widths_at(resolutions, settings))
-        needed = np.flatnonzero(matter.any(axis=0))
-        if resolutions[-1]:
-            finest = np.arange(partitions.shape[1])[None]
-            at_resolution = np.concatenate([finest, partitions])[first_levels(resolutions)]
-            models = Resolutions.of(mixture.sample_model, at_resolution[needed])
-        else:
-            models = Resolutions.of_one(mixture.sample_model)
+        matter = np.ones((len(settings.shapes), grid.n_resolutions), dtype=bool)
+        models = Resolutions.of_one(mixture.sample_model)
+        if grid.n_resolutions > 1:
+            if expert_counts is not None:
+                counts = at_resolutions(expert_counts, grid.resolutions, settings)
+                matter = that_matter(counts, grid.widths)
+            needed = grid.partitions[matter.any(axis=0)]
+            models = Resolutions.of(mixture.sample_model, needed)
         of_shapes = rule.kernels(mixture, structure, target, settings.shapes, kernel_frame)
         if rule.gaussian_scales:
             models = models.with_mean(of_shapes[0].frame.center)
@@ -210,18 +256,16 @@ class Experts(NamedTuple):
             KernelFamily.of(models if shape is structure else models.shaped(shape), kernels)
             for shape, kernels in zip(settings.shapes, of_shapes, strict=True)
         ]
-        return cls(tuple(families), matter, resolutions)
+        return cls(tuple(families), grid, matter)
 
     def log_densities(self, X: np.ndarray, settings: Settings) -> np.ndarray:
         """Log-densities (n, n_experts) of rows, in nats, where all experts are there."""
-        n_gaussians = len(settings.bandwidth.gaussian_scales)
-        of_kernels = each_estimate(self.resolutions, widths_at(self.resolutions, settings))
-        n = len(of_kernels)
-        of_kernels = np.concatenate([of_kernels, np.zeros((n_gaussians, *of_kernels.shape[1:]))])
-        of_gaussians = np.eye(n + n_gaussians, n_gaussians, -n)
-        weights = self.families[0].weights(of_kernels, of_gaussians)
+        alone, numbers = self.grid.each_alone()
+        n, n_gaussians = len(alone), len(settings.bandwidth.gaussian_scales)
+        of_kernels = np.concatenate([alone, np.zeros((n_gaussians, *alone.shape[1:]))])
+        weights = self.families[0].weights(of_kernels, np.eye(n + n_gaussians, n_gaussians, -n))
         logs = [family.log_mixtures(X, weights) for family in self.families]
-        return np.concatenate([a[:, :n] for a in logs] + [a[:, n:] for a in logs], axis=1)
+        return np.concatenate([a[:, numbers] for a in logs] + [a[:, n:] for a in logs], axis=1)
 
     def log_densities_with_later(
         self, log_densities: np.ndarray, X: np.ndarray, counts: np.ndarray, means: np.ndarray
@@ -238,7 +282,7 @@ class Experts(NamedTuple):
         parts = []
         for family in self.families:
             diracs = family.of_diracs(counts, means)
-            parts += [diracs.log_densities(X)] * len(self.resolutions)
+            parts += [diracs.log_densities(X)] * len(self.grid.resolutions)
         later = np.concatenate(parts, axis=1)
         before, added = self.families[0].models.count, counts.sum()
         out = log_densities.copy()
@@ -252,9 +296,9 @@ class Experts(NamedTuple):
         """What is scored of them, weighted."""
         if settings.n_experts == 1:  # nothing to weight
             return KDE(self.families, (np.ones((2, 1, 1)),), 1)
-        counts = at_resolutions(expert_counts, self.resolutions, settings)
+        counts = at_resolutions(expert_counts, self.grid.resolutions, settings)
         _, of_gaussians = by_kind(expert_counts, settings)
-        widths = widths_at(self.resolutions, settings)
+        widths = self.grid.widths
         scored = self.matter[:, :, None] & widths
         held = np.where(scored, where_scored(counts, widths), 0.0)[:, self.matter.any(axis=0)]
         total = held.sum() + of_gaussians.sum()
@@ -263,15 +307,15 @@ class Experts(NamedTuple):
         sides = np.array([narrow, ~narrow] if narrow.any() else [~narrow])
         of_sides = held[:, None] * sides[:, None]
         totals = of_sides.sum(axis=(2, 3)) + of_gaussians.sum(axis=1)[:, None]
-        weights = []
-        for number, family in enumerate(self.families):
-            of_kernels = np.zeros((1 + settings.n_groups, *held.shape[1:]))
-            of_mean = np.zeros((1 + settings.n_groups, of_gaussians.shape[1]))
-            groups = slice(1 + number * len(sides), 1 + (number + 1) * len(sides))
-            of_kernels[0], of_mean[0] = held[number] / total, of_gaussians[number] / total
-            of_kernels[groups] = of_sides[number] / totals[number][:, None, None]
-            of_mean[groups] = of_gaussians[number] / totals[number][:, None]
-            weights.append(family.weights(of_kernels, of_mean))
+        shape, group = np.indices(totals.shape)
+        group += 1 + shape * len(sides)
+        of_kernels = np.zeros((len(held), 1 + settings.n_groups, *held.shape[1:]))
+        of_kernels[:, 0] = held / total
+        of_kernels[shape, group] = of_sides / totals[:, :, None, None]
+        of_mean = np.zeros((len(held), 1 + settings.n_groups, of_gaussians.shape[1]))
+        of_mean[:, 0] = of_gaussians / total
+        of_mean[shape, group] = of_gaussians[:, None] / totals[:, :, None]
+        weights = [f.weights(*w) for f, *w in zip(self.families, of_kernels, of_mean, strict=True)]
         return KDE(self.families, tuple(weights), len(self.families))
 
 
@@ -299,16 +343,6 @@ def widths_at(resolutions: np.ndarray, settings: Settings) -> np.ndarray:
         only = resolutions[: WIDEST_KERNELS_AT + 1][-1]
         widths[:, -1] = np.arange(len(widths)) == only
     return widths
-
-
-def each_estimate(resolutions: np.ndarray, widths: np.ndarray) -> np.ndarray:
-    """Each of a shape's estimates alone, (n_levels * n_widths, n_resolutions, n_widths) weights."""
-    n_resolutions, n_widths = widths.shape
-    # A width that one resolution has alone stands for that of the others.
-    at = np.where(at_one_resolution(widths), widths.argmax(axis=0), resolutions[:, None])
-    number = at == np.arange(n_resolutions)[:, None, None]
-    alone = np.moveaxis(number, 0, 2)[..., None] * np.eye(n_widths)[:, None]
-    return alone.reshape(-1, n_resolutions, n_widths)
 
 
 def by_kind(expert_counts: np.ndarray, settings: Settings) -> tuple[np.ndarray, np.ndarray]:
@@ -368,25 +402,28 @@ def weights_by_kind(state: State, settings: Settings) -> dict[str, np.ndarray]:
 def prequential_splits(
     state: State, settings: Settings
 ) -> Iterator[tuple[Experts, np.ndarray, np.ndarray]]:
-    """Densities and two masks over the Diracs: which they predict, and which with help.
+    """Densities, the places of the Diracs which they predict, and of those which with help.
 
     Half of the new samples are predicted by what was there before them, the others with the help of
     the first half. Rows that come next to each other in time are alike: if all had help, kernels
     would become too narrow for what is to come. In rows sorted by value each is beyond all before:
     if none had help, kernels would become too wide.
     """
-    mixture = state.mixture
+    mixture, grid = state.mixture, Grid.of(state.partitions, settings)
     number = np.arange(mixture.n_compounds, mixture.n_components)
-    new = number >= state.n_compressed
-    parts = [new] if state.n_compressed else [number % N_FOLDS == f for f in range(N_FOLDS)]
+    if state.n_compressed:
+        new, odd = number >= state.n_compressed, number % 2 == 1
+        parts = [(new & ~odd, new & odd)]
+    else:
+        parts = [(number % N_FOLDS == f, number < 0) for f in range(N_FOLDS)]
     for part in parts:
-        rest = without_diracs(mixture, part)
+        unaided, helped = (np.flatnonzero(half) for half in part)
+        rest = without_diracs(mixture, np.append(unaided, helped))
         # Nothing can be told from one sample, nor from samples that are as good as forgotten.
         remembered = rest.counts.sum() > LEAST_SHARE * mixture.counts.sum()
         if not (remembered and (rest.n_components > 1 or rest.n_compounds)):
             continue
-        helped = part & (number % 2 == 1) & bool(state.n_compressed)
-        yield Experts.of(rest, state.partitions, settings), part & ~helped, helped
+        yield Experts.of(rest, grid, settings), unaided, helped
 
 
 def predict_latest(state: State, settings: Settings) -> np.ndarray:
@@ -400,10 +437,10 @@ def predict_latest(state: State, settings: Settings) -> np.ndarray:
     (n_experts,) array
     """
     all_counts, means = state.mixture.diracs()
-    known = all_counts > 0.0  # some may be forgotten altogether
     logs, counts = [], []
     for experts, *halves in prequential_splits(state, settings):
-        places = first, second = [np.flatnonzero(half & known) for half in halves]
+        # Some may be forgotten altogether.
+        places = first, second = [half[all_counts[half] > 0.0] for half in halves]
         chosen = some, others = [some_of(half) for half in places]
         logs.append(experts.log_densities(means[np.append(some, others)], settings))
         if len(first) and len(second):
@@ -487,9 +524,8 @@ def reference_kde(state: State, settings: Settings, kernel_frame: KernelFrame | 
         That of the mixture, where it is known.
     """
     part, counts = reference_part(state, settings), state.expert_counts
-    return Experts.of(part, state.partitions, settings, counts, kernel_frame).mixed(
-        counts, settings
-    )
+    grid = Grid.of(state.partitions, settings)
+    return Experts.of(part, grid, settings, counts, kernel_frame).mixed(counts, settings)
 
 
 REFERENCES = References(reference_kde, recent.reference_memories)
