@@ -21,7 +21,7 @@ from skokde._density import OnlineKDEDensity
 from skokde._engine._append import age_class_counts
 from skokde._engine.class_memory import ClassMemory
 from skokde._engine.experts import build_kde
-from skokde._engine.kde import KDE, in_boxes, log
+from skokde._engine.kde import KDE, in_boxes, log, log_densities_of_groups_in_row
 from skokde._engine.pooling import (
     Discriminant,
     LogLinearPool,
@@ -467,15 +467,19 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         n = sum(scored) + len(settings.memories)
         out = np.full((n, len(X), len(prior)), -np.inf)
         codes = self._scored(prior)
+
+        def kde_of(code: int) -> KDE:
+            return self.estimators_[code]._kde(settings, scored)
+
+        if len(X) == 1 and settings.n_experts > 1:
+            kdes = self._in_threads(kde_of, codes)
+            out[:, 0, codes] = log_densities_of_groups_in_row(X[0], kdes).T
+            return out
         order = in_boxes(X, self._n_terms(codes, settings))
         rows = X[order]
 
         def score(code: int) -> None:
-            kde = self.estimators_[code]._kde(settings, scored)
-            if len(X) == 1 and settings.n_experts > 1:
-                out[:, 0, code] = kde.log_densities_of_groups_in_row(X[0])
-            else:
-                out[:, order, code] = kde.log_densities_of_groups(rows).T
+            out[:, order, code] = kde_of(code).log_densities_of_groups(rows).T
 
         self._in_threads(score, codes)
         return out

@@ -16,7 +16,7 @@ from skokde._engine.experts import (
     empty_state,
     next_level,
 )
-from skokde._engine.kde import KernelFamily, components_in
+from skokde._engine.kde import KernelFamily, components_in, log_densities_of_groups_in_row
 from skokde._engine.mixture import Resolutions
 from skokde._validation import check_settings
 
@@ -302,8 +302,14 @@ def test_groups_alone_are_as_among_all(covariance_type, memory):
         np.testing.assert_allclose(weights.sum(axis=1), 1.0, rtol=1e-12)
         got = part.log_densities_of_groups(X)
         np.testing.assert_allclose(got, expected[:, kept], rtol=1e-12, atol=1e-12)
-        row = part.log_densities_of_groups_in_row(X[0])
-        np.testing.assert_allclose(row, expected[0, kept], rtol=1e-9, atol=1e-9)
+        # Single rows, of several densities at a time.
+        other = fitted(covariance_type, 30, 2, forgetting_factor=memory)
+        other = other._kde(settings, tuple(chosen.tolist()))
+        rows = log_densities_of_groups_in_row(X[0], [part, other, part])
+        np.testing.assert_allclose(rows[0], expected[0, kept], rtol=1e-9, atol=1e-9)
+        np.testing.assert_array_equal(rows[0], rows[2])
+        alone = other.log_densities_of_groups(X[:1])
+        np.testing.assert_allclose(rows[1:2], alone, rtol=1e-9, atol=1e-9)
     assert model._kde(settings, n * (True,)) is kde
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -365,10 +366,10 @@ class KDE:
         ]
         return log_sum(np.array(logs))
 
-    def log_densities_of_groups_in_row(self, row: np.ndarray) -> np.ndarray:
-        """The same (n_groups,) of a single row, but for rounding, in far less time."""
-        weights = [held[1:] for held in self.weights]
-        return log_sum(log_mixtures_of_row(row, [f.in_row for f in self.families], weights))
+    @cached_property
+    def in_row(self) -> tuple[list[RowFamily], list[np.ndarray]]:
+        """Families and their weights in the groups, for the compiled function."""
+        return [family.in_row for family in self.families], [held[1:] for held in self.weights]
 
     def bandwidth(self) -> np.ndarray:
         """Average covariance of the kernels of the estimates, in data units."""
@@ -388,6 +389,32 @@ class KDE:
         ]
         weights, means, covariances = zip(*parts, strict=True)
         return np.concatenate(weights), np.concatenate(means), in_one_shape(covariances)
+
+
+def log_densities_of_groups_in_row(row: np.ndarray, kdes: Sequence[KDE]) -> np.ndarray:
+    """What `log_densities_of_groups` of all KDEs are in a single row, but for rounding.
+
+    Parameters
+    ----------
+    row : (d,) array
+    kdes : sequence of KDE
+        With as many groups each.
+
+    Returns
+    -------
+    (n_kdes, n_groups) array
+        In far less time than that of as many calls.
+    """
+    families, weights = (
+        list(chain.from_iterable(lists)) for lists in zip(*(k.in_row for k in kdes), strict=True)
+    )
+    logs = log_mixtures_of_row(row, families, weights)
+    sizes = [len(kde.families) for kde in kdes]
+    starts = np.cumsum(sizes) - sizes
+    top = np.maximum.reduceat(logs, starts, axis=0)
+    finite = np.where(top > -np.inf, top, 0.0)
+    below = np.exp(logs - np.repeat(finite, sizes, axis=0))
+    return top + log(np.add.reduceat(below, starts, axis=0))
 
 
 def in_rows(weights: np.ndarray, share: float, before: int, after: int) -> np.ndarray:
