@@ -83,10 +83,9 @@ def _get(
     make: Callable[[], Any],
     n_kept: int,
 ) -> Any:
-    key = _comparable(key)
     held = values.get(name, ())
     for known, value in held:
-        if known == key:
+        if _same(known, key):
             return value
     value = make()
     # One assignment: threads may race, and make the same.
@@ -94,10 +93,17 @@ def _get(
     return value
 
 
-def _comparable(key: Any) -> Any:
+def _same(key: Any, other: Any) -> bool:
+    """Whether keys are equal to the last bit. Arrays of models are never written to."""
+    if key is other:
+        return True
     if isinstance(key, tuple):
-        return tuple([_comparable(part) for part in key])
-    return key.tobytes() if isinstance(key, np.ndarray) else key
+        same_length = isinstance(other, tuple) and len(key) == len(other)
+        return same_length and all(map(_same, key, other))
+    if isinstance(key, np.ndarray):
+        same_shape = isinstance(other, np.ndarray) and key.shape == other.shape
+        return same_shape and key.tobytes() == other.tobytes()
+    return not isinstance(other, np.ndarray) and key == other
 
 
 class BaseOnlineKDE(BaseEstimator):

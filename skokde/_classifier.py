@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from itertools import compress
 from numbers import Integral
 from typing import Any, Self
 
@@ -379,7 +380,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         if not hasattr(self, "classes_"):
             name = type(self).__name__
             raise AttributeError(f"{name!r} object has no attribute 'class_prior_' before fitting")
-        seen = np.array([e.__sklearn_is_fitted__() for e in self.estimators_], dtype=float)
+        seen = self._is_seen().astype(float)
         priors = self._check_priors()
         prior = self._effective_class_count() if priors is None else priors * seen
         if not prior.any():  # all the weight is on classes without a sample
@@ -419,7 +420,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
             "a density for each class",
         )
         expect(isinstance(self._classes_declared, bool), "_classes_declared", "a bool")
-        seen = self._seen()
+        seen = [e for e in self.estimators_ if e.__sklearn_is_fitted__()]
         expect(
             {e.n_features_in_ for e in seen} <= {d} and len({e._structure for e in seen}) <= 1,
             "estimators_",
@@ -486,8 +487,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
 
     def _scored(self, prior: np.ndarray) -> list[int]:
         """Numbers of the classes with a sample and a prior that is not zero."""
-        fitted = [e.__sklearn_is_fitted__() for e in self.estimators_]
-        return np.flatnonzero(fitted & (prior > 0.0)).tolist()
+        return np.flatnonzero(self._is_seen() & (prior > 0.0)).tolist()
 
     def _n_terms(self, codes: list[int], settings: Settings) -> int:
         """How many terms the densities of some classes have, at most."""
@@ -576,15 +576,18 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         if hasattr(self, "feature_names_in_"):
             state["feature_names_in_"] = self.feature_names_in_
 
+        came = set(codes.tolist())
+
         def learned(code: int) -> OnlineKDEDensity:
-            estimator, rows = self.estimators_[code], codes == code
-            changed, held = rows.any(), vars(estimator)
+            estimator, changed = self.estimators_[code], code in came
+            held = vars(estimator)
             if not changed and all(held[name] is parameters[name] for name in parameters):
                 return estimator
             new = OnlineKDEDensity()
             vars(new).update(held | parameters)
             if changed:
                 vars(new).update(state)
+            rows = codes == code
             if changed or new.__sklearn_is_fitted__():  # what was set may concern what is held
                 new._learn(X[rows], weights[rows], settings)
             return new
@@ -649,7 +652,13 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
 
     def _seen(self) -> list[OnlineKDEDensity]:
         """The estimators of classes with a sample."""
-        return [e for e in self.estimators_ if e.__sklearn_is_fitted__()]
+        return list(compress(self.estimators_, self._is_seen()))
+
+    def _is_seen(self) -> np.ndarray:
+        """Which classes (n_classes,) have a sample."""
+        return self._snapshot.get(
+            "seen", None, lambda: np.array([e.__sklearn_is_fitted__() for e in self.estimators_])
+        )
 
     def _states(self) -> list[State | None]:
         return [e._state if e.__sklearn_is_fitted__() else None for e in self.estimators_]
@@ -671,7 +680,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         discriminants = self._snapshot.get(
             "discriminants", settings.memories, lambda: self._make_discriminants(settings)
         )
-        seen = [e.__sklearn_is_fitted__() for e in self.estimators_]
+        seen = self._is_seen()
         out = np.zeros((len(discriminants), len(X), len(seen)))
         for number, discriminant in enumerate(discriminants):
             out[number][:, seen] = discriminant.log_densities(X)
