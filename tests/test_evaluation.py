@@ -20,7 +20,7 @@ from sklearn.model_selection import cross_validate
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KernelDensity
 
-from evaluation import ablation, curves, speed
+from evaluation import ablation, curves, speed, versions
 from evaluation import datasets as sets
 from evaluation.batch import BICMixture, CVKernelDensity, DensityClassifier
 from evaluation.cells import ERROR, OK, TIME_LIMIT, Cell, evaluate, fingerprint, run_apart
@@ -653,6 +653,26 @@ def test_tables_of_speed_as_markdown():
         "| a | 12346 | 3 |",
         "| b |  | 4 |",
     ]
+
+
+def test_two_versions_run_in_turns(monkeypatch, capsys):
+    tree = str(Path(versions.__file__).parents[2])
+    arguments = [tree, "--sets", "iris", "wine", "--rounds", "1", "--rows", "40"]
+    monkeypatch.setattr("sys.argv", ["versions.py", *arguments, "--configurations", "paper, diag"])
+    monkeypatch.setattr(versions, "ENOUGH", 0.0)
+    versions.main("")
+    header, _, *rows = capsys.readouterr().out.splitlines()
+    assert header == "| configuration | measure | iris | wine | geometric mean |"
+    assert [row.split(" | ")[1] for row in rows if row] == list(versions.MEASURES)
+    for row in rows[:3]:
+        iris, wine, mean = (float(cell.strip(" |")) for cell in row.split(" | ")[2:])
+        assert min(iris, wine) > 0.0
+        assert_allclose(mean, np.sqrt(iris * wine), rtol=0.05)
+
+
+def test_a_version_is_of_its_own_folder(tmp_path):
+    with pytest.raises(RuntimeError, match="is it built"), versions.running(tmp_path):
+        pass
 
 
 # --- What is committed

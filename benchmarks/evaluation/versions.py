@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -37,6 +37,9 @@ ROWS_ONE_BY_ONE = 200
 # Quick passages are repeated for so many seconds.
 ENOUGH = 0.2
 MEASURES = ("training", "scoring", "row by row")
+
+# Gives a process something to do, and returns what it took.
+Runner = Callable[..., list[float]]
 
 # What a version runs. It knows nothing of this package, whose newest parts older versions lack.
 WORKER = """
@@ -97,34 +100,31 @@ def built(version: str) -> Iterator[Path]:
             subprocess.run([*git, "worktree", "prune"], check=True)
 
 
-class Runner:
-    """A process that imports skokde from a folder."""
+@contextmanager
+def running(tree: Path) -> Iterator[Runner]:
+    """A process that imports skokde from a folder, as a function that gives it something to do."""
+    threads = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL")}
+    with subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", WORKER.replace("{enough}", str(ENOUGH))],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=tree,
+        env=os.environ | threads | {"PYTHONPATH": str(tree)},
+    ) as process:
 
-    def __init__(self, tree: Path) -> None:
-        threads = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL")}
-        self._process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-c", WORKER.replace("{enough}", str(ENOUGH))],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=tree,
-            env=os.environ | threads | {"PYTHONPATH": str(tree)},
-        )
-        found = Path(self._process.stdout.readline().strip())
+        def do(**job: object) -> list[float]:
+            process.stdin.write(json.dumps(job) + "\n")
+            process.stdin.flush()
+            answer = process.stdout.readline()
+            if not answer:
+                raise RuntimeError("A version has failed, see above.")
+            return json.loads(answer)
+
+        found = Path(process.stdout.readline().strip())
         if tree not in found.parents:
-            raise RuntimeError(f"skokde came from {found} and not from {tree}: is it built?")
-
-    def do(self, **job: object) -> list[float]:
-        self._process.stdin.write(json.dumps(job) + "\n")
-        self._process.stdin.flush()
-        answer = self._process.stdout.readline()
-        if not answer:
-            raise RuntimeError("a version has failed, see above")
-        return json.loads(answer)
-
-    def close(self) -> None:
-        self._process.stdin.close()
-        self._process.wait()
+            raise RuntimeError(f"skokde came from {found}, not from {tree}: is it built?")
+        yield do
 
 
 def ratios(options: argparse.Namespace, before: Runner, after: Runner) -> pd.DataFrame:
@@ -139,13 +139,13 @@ def ratios(options: argparse.Namespace, before: Runner, after: Runner) -> pd.Dat
             X, y = loaded.X, loaded.y
             np.savez(file, X=X[train], y=y[train], X_test=X[test], y_test=y[test])
             for runner in (before, after):
-                runner.do(rows=str(file))
+                runner(rows=str(file))
         for configuration in options.configurations:
             job = {
                 "parameters": (CONFIGURATIONS | LATER)[configuration],
                 "one by one": ROWS_ONE_BY_ONE,
             }
-            times = [(before.do(**job), after.do(**job)) for _ in range(options.rounds)]
+            times = [(before(**job), after(**job)) for _ in range(options.rounds)]
             least = np.min(times, axis=0)
             for measure, theirs, ours in zip(MEASURES, *least, strict=True):
                 rows.append((configuration, measure, name, theirs, ours, ours / theirs))
@@ -183,8 +183,5 @@ def main(description: str) -> None:
     options = parser.parse_args()
     with ExitStack() as stack:
         trees = [stack.enter_context(built(v)) for v in (options.before, options.with_version)]
-        runners = [Runner(tree) for tree in trees]
-        frame = ratios(options, *runners)
-        for runner in runners:
-            runner.close()
+        frame = ratios(options, *(stack.enter_context(running(tree)) for tree in trees))
     print(frame_markdown(by_set(frame), "{:.2f}".format))
