@@ -71,7 +71,8 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         These five are the densities', see :class:`OnlineKDEDensity`. ``max_components`` is for each
         class. With ``forgetting_factor="predictive"`` the priors of the classes and the calibration
         follow the stream, too: class counts that forget by factors of 1, 0.999 and 0.99 are
-        weighted by how well they predict the labels.
+        weighted by how well they predict the labels, and the estimates of the newest samples go
+        into the pool as densities p_j of their own, with a q for each of the two longer ones.
     calibrate : bool, default=True
         Whether `predict_proba`, and with it `predict`, go beyond Bayes' rule: log P(c | x) is then
         log P(c) + b_c + sum_j t_j log p_j(x | c) + s log q(x | c), but for a constant, where the

@@ -5,10 +5,11 @@ density is not what the data come from, its probabilities are far too sure. The 
 
     log P(c | x) = log P(c) + b_c + sum_j t_j log p_j(x | c) + s log q(x | c) + constant
 
-tempers them by the t_j, one for each group of experts, and lends weight to a linear discriminant:
-q has the class' mean, the average covariance within the classes, and heavy tails; there is one more
-for each short memory, of the newest samples. Which t_j, s and b_c are best the log-loss tells of
-rows that are predicted before they are learned; it is convex in them.
+tempers them by the t_j, one for each group of experts and each short memory of the newest samples,
+and lends weight to a linear discriminant: q has the class' mean, the average covariance within the
+classes, and heavy tails; there is one more for each memory that is long enough. Which t_j, s and
+b_c are best the log-loss tells of rows that are predicted before they are learned; it is convex in
+them.
 """
 
 from __future__ import annotations
