@@ -33,6 +33,8 @@ FIRST_SHARE = 0.5
 # Samples that are remembered of how well each memory predicts.
 LONGEST_MEMORY = 32.0
 
+Moments = tuple[float, np.ndarray, np.ndarray]
+
 
 def rule_of(settings: Settings) -> Rule:
     """The kernels of the short memories, of which all widths are tried where any are."""
@@ -200,9 +202,6 @@ def with_memories(kde: KDE, memories: KDE, recent: Recent, settings: Settings) -
         weights = weights_in_memories(counts, factors)
         memories = memories.with_later(recent.pending_rows, weights, factors ** counts.sum())
     return kde.beside(memories, recent.credits[0] / recent.credits.sum())
-
-
-Moments = tuple[float, np.ndarray, np.ndarray]
 
 
 def reference_moments(recent: Recent, settings: Settings) -> list[Moments]:
