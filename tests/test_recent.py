@@ -297,6 +297,16 @@ def test_degenerate_rows_have_finite_densities(covariance_type, case, bandwidth)
     np.testing.assert_allclose(weights.sum(), 1.0)
 
 
+@pytest.mark.parametrize("weight", [1e-200, 1e-20, 1e-3, 1e9, 1e20])
+@pytest.mark.parametrize("Estimator", [OnlineKDEDensity, OnlineKDEClassifier])
+def test_weights_of_any_size(Estimator, weight):
+    X, y = twins.clumps(2, 60), np.resize([0, 1], 60)
+    model = Estimator(forgetting_factor="predictive")
+    for n in (5, 20, 60):
+        model.fit(X[:n], y[:n], sample_weight=np.full(n, weight))
+        assert np.isfinite(model.score_samples(X)).all()
+
+
 @pytest.mark.parametrize("Estimator", [OnlineKDEDensity, OnlineKDEClassifier])
 def test_parameters_that_change_the_memories_densities(Estimator):
     # What is scored before any more rows, and learned with them.

@@ -119,14 +119,19 @@ def none_pending(recent: Recent, mixture: Mixture, credits: np.ndarray) -> Recen
     return Recent(rows, counts, *nothing, mixture.counts, credits)
 
 
+def later_than_each(counts: np.ndarray) -> np.ndarray:
+    """How many samples came after each row, by what the rows count."""
+    return np.append(0.0, np.cumsum(counts[::-1]))[-2::-1]
+
+
 def weights_in_memories(counts: np.ndarray, factors: Sequence[float]) -> np.ndarray:
     """What is left of rows of some counts after the last one, (n_memories, n).
 
-    A row of count w is as w rows.
+    A row of count w is as w rows, also where w is tiny.
     """
-    of_memories = np.array(factors)[:, None]
-    later = np.append(np.cumsum(counts[:0:-1])[::-1], 0.0)
-    return of_memories**later * (1.0 - of_memories**counts) / (1.0 - of_memories)
+    logs = np.log(factors)[:, None]
+    of_each = np.expm1(logs * counts) / np.expm1(logs)
+    return np.exp(logs * later_than_each(counts)) * of_each
 
 
 def short_memories(
@@ -134,9 +139,9 @@ def short_memories(
 ) -> list[Mixture]:
     """Rows, weighted by powers of each forgetting factor, as mixtures of Diracs."""
     empty, memories = Mixture.empty(rows.shape[1], structure), []
-    n_older = np.append(0.0, np.cumsum(counts[::-1]))[-2::-1]
+    later = later_than_each(counts)
     for factor, weights in zip(factors, weights_in_memories(counts, factors), strict=True):
-        known = slice(int(np.count_nonzero(factor**n_older <= LEAST_WEIGHT)), None)
+        known = slice(int(np.count_nonzero(factor**later <= LEAST_WEIGHT)), None)
         memories.append(empty._replace(counts=weights[known], means=rows[known]))
     return memories
 
