@@ -161,7 +161,7 @@ class Calibration(NamedTuple):
 
     @classmethod
     def start(cls, n_classes: int) -> Calibration:
-        pool = LogLinearPool.start(n_classes, np.eye(1, 2)[0])
+        pool = LogLinearPool.start(n_classes, np.array([1.0, 0.0]))
         return cls(pool, None, 0, 0, FIRST_CHECKPOINT, None, None, None)
 
     def adapted(self, settings: Settings) -> Calibration:

@@ -25,7 +25,13 @@ from skokde._engine.kde import KDE, in_boxes
 from skokde._engine.learn import learn
 from skokde._engine.mixture import Mixture
 from skokde._engine.outliers import inlier_moments, inliers
-from skokde._engine.recent import Moments, memory_moments, reference_memories, reference_moments
+from skokde._engine.recent import (
+    Moments,
+    held,
+    memory_moments,
+    reference_memories,
+    reference_moments,
+)
 from skokde._engine.state import INITIAL_LIMIT, Recent, Settings, State
 from skokde._engine.whitening import corrected_features
 from skokde._persistence import check_state, expect_number, unpacked
@@ -484,12 +490,11 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
 
     def _reference_moments(self, recent: Recent, settings: Settings) -> list[Moments]:
         """What few of the rows to come will change of these."""
-        pending = None if len(recent.rows) else (recent.pending_rows, recent.pending_counts)
         return self._snapshot.lasting(
             "reference moments",
-            (settings.memories, id(recent.rows), recent.counts, pending),
-            lambda: (recent.rows, reference_moments(recent, settings)),
-        )[1]
+            (settings.memories, *held(recent)),
+            lambda: reference_moments(recent, settings),
+        )
 
     def _settings(self) -> Settings:
         """What the parameters mean as they are now."""
@@ -558,18 +563,16 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         recent, target = state.recent, settings.shrinkage_target
         key = (
             settings.key,
-            id(recent.rows),
-            recent.counts,
-            None if len(recent.rows) else (recent.pending_rows, recent.pending_counts),
+            *held(recent),
             recent.credits,
             target,
             # Without a target the covariances of all samples stand for it.
             None if target is not None else (id(state.mixture.covariances), recent.counts_before),
         )
-        # The value holds what is known by its identity.
+        # The value holds the covariances, which are known by their identity.
         return self._snapshot.lasting(
             ("memories", target is None),
             key,
-            lambda: (recent.rows, state.mixture.covariances, reference_memories(state, settings)),
+            lambda: (state.mixture.covariances, reference_memories(state, settings)),
             n_kept=2,
-        )[2]
+        )[1]

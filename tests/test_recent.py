@@ -94,7 +94,7 @@ def test_moments_of_the_memories(covariance_type):
         for memory, got in zip(memories, moments, strict=True):
             zero = np.zeros((memory.n_components, 3, 3))
             expected = twins.moments(memory.counts, memory.means, zero)
-            twins.assert_same_moments(got, expected, covariance_type, rtol=1e-6)
+            twins.assert_same_moments(got, expected, covariance_type, rtol=1e-9)
     # Before any prediction they are those of the pending rows, before any row those of all samples.
     newest = with_rows(nothing_recent(3, settings), rows[:8], counts[:8])
     count, *_ = memory_moments(newest, mixture, settings)[0]

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from evaluation.datasets import SETS, load_dataset
-from evaluation.options import add_common_options
+from evaluation.options import add_data_option
 from evaluation.protocol import StreamSplit
 from evaluation.tables import frame_markdown
 
@@ -167,7 +167,7 @@ def main(description: str) -> None:
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    add_common_options(parser)
+    add_data_option(parser)
     parser.add_argument("before", help="a revision, or the folder of a tree")
     parser.add_argument("--with-version", default=str(REPOSITORY), help="default: this tree")
     parser.add_argument("--sets", nargs="+", choices=SETS, default=SETS[:-1], metavar="SET")
