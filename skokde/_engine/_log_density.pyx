@@ -11,6 +11,8 @@ from skokde._engine._shapes cimport check_shapes, number_of_parts
 # Distances from shrunk means are made from those of the means themselves where shrinking moves them
 # by less than the root of this, in widths of the kernel: else rounding would show.
 cdef double LONG = 100.0
+# Where bounds leave fewer than a tenth out of a block, they are not asked for some blocks after it.
+cdef Py_ssize_t SELDOM = 15
 
 # The loops that most of the time goes to, each over a block of so many points.
 cdef extern from *:
@@ -437,7 +439,7 @@ def log_mixtures(
     )
     cdef Py_ssize_t block, first, size, a, c, i, j, p, q, u, w, rank, n_places
     cdef Py_ssize_t n_pairs = 0, n_uses = 0, n_terms = 0
-    cdef Py_ssize_t last, n_doubles, begin = 0, most = 0, group = 0
+    cdef Py_ssize_t last, n_doubles, begin = 0, most = 0, group = 0, near, unasked = 0
     cdef bint full = vectors.shape[0] > 0 or starts[m] == 0
     cdef int rows, stride = BLOCK, columns, order = <int>d
     cdef char no = b"N"
@@ -535,9 +537,14 @@ def log_mixtures(
                 if pairs_of[parts[i]] < pairs_of[parts[i] + 1]:
                     places[n_places] = i
                     n_places += 1
-            if size == BLOCK:
+            if unasked > 0:
+                unasked -= 1
+            elif size == BLOCK:
                 box_around(d, x, f.low, f.high)
-                n_places = near_block(f, places, n_places)
+                near = near_block(f, places, n_places)
+                if 10 * near > 9 * n_places:
+                    unasked = SELDOM
+                n_places = near
             for p in range(n_parts):
                 counts[p] = 0
             for a in range(n_pairs * BLOCK):
