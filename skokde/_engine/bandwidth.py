@@ -141,7 +141,7 @@ class ScaleRule(Rule):
         if target is None and shapes == (structure,):
             return [Kernels.single(kernel_frame.frame)]
         whitening = whiten(mixture, structure, target)
-        frames = [whitening.of_shape(shape).frame for shape in shapes]
+        frames = [whitening.of_shape(shape) for shape in shapes]
         return [Kernels.single(frame.divided(kernel_frame.scale)) for frame in frames]
 
 
@@ -252,9 +252,9 @@ class Predictive(NormalReference):
         )
         narrowest, n = widths.min(), len(self.gaussian_scales)
         # A kernel at the mean that is as wide as the model, times each scale, is a Gaussian of it.
-        relative = np.append(widths, self.gaussian_scales) / narrowest
-        shrinks = np.append(shrinkage(widths), np.ones(n))
-        frames = [whitening.of_shape(shape).frame for shape in shapes or (structure,)]
+        relative = np.concatenate([widths, self.gaussian_scales]) / narrowest
+        shrinks = np.concatenate([shrinkage(widths), np.ones(n)])
+        frames = [whitening.of_shape(shape) for shape in shapes or (structure,)]
         return [
             Kernels(frame.divided(narrowest), relative, shrinks, n, 1.0 / narrowest)
             for frame in frames

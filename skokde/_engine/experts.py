@@ -11,13 +11,16 @@ maximisation. Short memories, see `recent`, are experts beside all of these.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
 from typing import NamedTuple, Self
 
 import numpy as np
 
 from skokde._engine import recent
 from skokde._engine.bandwidth import KernelFrame
-from skokde._engine.kde import KDE, KernelFamily
+from skokde._engine.kde import KDE, KernelFamily, log
 from skokde._engine.mixture import Mixture, Resolutions
 from skokde._engine.state import INITIAL_LIMIT, Settings, State
 
@@ -42,8 +45,10 @@ GROWN_UP = 4000.0
 NO_BETTER = 0.75
 # The next lower one is taken where those up to the present one have more than this.
 MOST_OF_USE = 0.5
-# Before the first compression each part of the samples is predicted from the others.
+# Before the first compression each part of the samples is predicted from the others; from so many
+# samples on every second part stands for the next one, too.
 N_FOLDS = 4
+ENOUGH_FOR_HALF = 12
 EM_STEPS = 10
 # The kernels follow the samples when there are more of them by this share.
 PACE = 0.05
@@ -148,7 +153,8 @@ def without_diracs(mixture: Mixture, places: np.ndarray) -> Mixture:
     return mixture._replace(counts=mixture.counts[kept], means=mixture.means[kept])
 
 
-class Grid(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Grid:
     """The estimates that there are of each shape: resolutions, and widths at each of them.
 
     Attributes
@@ -182,6 +188,12 @@ class Grid(NamedTuple):
     def n_resolutions(self) -> int:
         return len(self.widths)
 
+    @cached_property
+    def at_one_resolution(self) -> np.ndarray:
+        """Which widths (n_widths,) one resolution has only."""
+        return np.count_nonzero(self.widths, axis=0) == 1
+
+    @cached_property
     def each_alone(self) -> tuple[np.ndarray, np.ndarray]:
         """Each of the estimates by itself, and which of them each threshold and width has.
 
@@ -191,14 +203,32 @@ class Grid(NamedTuple):
         numbers : (n_levels * n_widths,) array of intp
             A width that one resolution has alone stands for that of the others.
         """
-        n = np.count_nonzero(self.widths)
+        n, only = np.count_nonzero(self.widths), self.at_one_resolution
         weights = np.zeros((n, *self.widths.shape))
         weights[np.arange(n), *np.nonzero(self.widths)] = 1.0
         number = np.zeros(self.widths.shape, dtype=np.intp)
         number[self.widths] = np.arange(n)
-        only = at_one_resolution(self.widths)
         at = np.where(only, self.widths.argmax(axis=0), self.resolutions[:, None])
         return weights, number[at, np.arange(len(only))].ravel()
+
+    def counts(self, expert_counts: np.ndarray, settings: Settings) -> np.ndarray:
+        """Counts (n_shapes, n_resolutions, n_widths) of the estimates among the experts."""
+        estimates, _ = by_kind(expert_counts, settings)
+        return np.add.reduceat(estimates, first_levels(self.resolutions), axis=1)
+
+    def that_matter(self, counts: np.ndarray) -> np.ndarray:
+        """Which resolutions of each shape are scored, (n_shapes, n_resolutions) of bool.
+
+        One that alone has one of the widths is scored in any case.
+        """
+        totals = counts.sum(axis=2)
+        negligible = totals < NEGLIGIBLE * totals.max(axis=1, keepdims=True)
+        return ~negligible | (self.widths & self.at_one_resolution).any(axis=1)
+
+    def where_scored(self, counts: np.ndarray) -> np.ndarray:
+        """Counts of the estimates, those of widths that one resolution has all there."""
+        totals = counts.sum(axis=1, keepdims=True)
+        return np.where(self.at_one_resolution, self.widths * totals, counts)
 
 
 class Experts(NamedTuple):
@@ -245,22 +275,21 @@ class Experts(NamedTuple):
         models = Resolutions.of_one(mixture.sample_model)
         if grid.n_resolutions > 1:
             if expert_counts is not None:
-                counts = at_resolutions(expert_counts, grid.resolutions, settings)
-                matter = that_matter(counts, grid.widths)
+                matter = grid.that_matter(grid.counts(expert_counts, settings))
             needed = grid.partitions[matter.any(axis=0)]
             models = Resolutions.of(mixture.sample_model, needed)
         of_shapes = rule.kernels(mixture, structure, target, settings.shapes, kernel_frame)
         if rule.gaussian_scales:
             models = models.with_mean(of_shapes[0].frame.center)
-        families = [
-            KernelFamily.of(models if shape is structure else models.shaped(shape), kernels)
-            for shape, kernels in zip(settings.shapes, of_shapes, strict=True)
-        ]
+        logs, families = log(models.weights), []
+        for shape, kernels in zip(settings.shapes, of_shapes, strict=True):
+            shaped = models if shape is structure else models.shaped(shape)
+            families.append(KernelFamily.of(shaped, kernels, logs))
         return cls(tuple(families), grid, matter)
 
     def log_densities(self, X: np.ndarray, settings: Settings) -> np.ndarray:
         """Log-densities (n, n_experts) of rows, in nats, where all experts are there."""
-        alone, numbers = self.grid.each_alone()
+        alone, numbers = self.grid.each_alone
         n, n_gaussians = len(alone), len(settings.bandwidth.gaussian_scales)
         of_kernels = np.concatenate([alone, np.zeros((n_gaussians, *alone.shape[1:]))])
         weights = self.families[0].weights(of_kernels, np.eye(n + n_gaussians, n_gaussians, -n))
@@ -296,11 +325,11 @@ class Experts(NamedTuple):
         """What is scored of them, weighted."""
         if settings.n_experts == 1:  # nothing to weight
             return KDE(self.families, (np.ones((2, 1, 1)),), 1)
-        counts = at_resolutions(expert_counts, self.grid.resolutions, settings)
+        counts = self.grid.counts(expert_counts, settings)
         _, of_gaussians = by_kind(expert_counts, settings)
         widths = self.grid.widths
         scored = self.matter[:, :, None] & widths
-        held = np.where(scored, where_scored(counts, widths), 0.0)[:, self.matter.any(axis=0)]
+        held = np.where(scored, self.grid.where_scored(counts), 0.0)[:, self.matter.any(axis=0)]
         total = held.sum() + of_gaussians.sum()
         # Of each shape, narrow kernels and wide ones are groups of experts, with the Gaussians.
         narrow = np.arange(widths.shape[1]) < settings.bandwidth.n_narrow
@@ -317,14 +346,6 @@ class Experts(NamedTuple):
         of_mean[shape, group] = of_gaussians[:, None] / totals[:, :, None]
         weights = [f.weights(*w) for f, *w in zip(self.families, of_kernels, of_mean, strict=True)]
         return KDE(self.families, tuple(weights), len(self.families))
-
-
-def at_resolutions(
-    expert_counts: np.ndarray, resolutions: np.ndarray, settings: Settings
-) -> np.ndarray:
-    """Counts (n_shapes, n_resolutions, n_widths) of the estimates among the experts."""
-    estimates, _ = by_kind(expert_counts, settings)
-    return np.add.reduceat(estimates, first_levels(resolutions), axis=1)
 
 
 def first_levels(resolutions: np.ndarray) -> np.ndarray:
@@ -348,33 +369,8 @@ def widths_at(resolutions: np.ndarray, settings: Settings) -> np.ndarray:
 def by_kind(expert_counts: np.ndarray, settings: Settings) -> tuple[np.ndarray, np.ndarray]:
     """Counts (n_shapes, 1 + n_levels, n_widths) of estimates, (n_shapes, n_scales) of Gaussians."""
     shape = len(settings.shapes), 1 + settings.n_levels, settings.bandwidth.n_widths
-    n = int(np.prod(shape))
+    n = prod(shape)
     return expert_counts[:n].reshape(shape), expert_counts[n:].reshape(len(settings.shapes), -1)
-
-
-def that_matter(counts: np.ndarray, widths: np.ndarray) -> np.ndarray:
-    """Which resolutions of each shape are scored, an array (n_shapes, n_resolutions) of bool.
-
-    Parameters
-    ----------
-    counts : (n_shapes, n_resolutions, n_widths) array
-    widths : (n_resolutions, n_widths) array of bool
-        See `widths_at`: a resolution that alone has one of them is scored in any case.
-    """
-    totals = counts.sum(axis=2)
-    negligible = totals < NEGLIGIBLE * totals.max(axis=1, keepdims=True)
-    return ~negligible | (widths & at_one_resolution(widths)).any(axis=1)
-
-
-def where_scored(counts: np.ndarray, widths: np.ndarray) -> np.ndarray:
-    """Counts of the estimates, those of widths that one resolution has all there."""
-    totals = counts.sum(axis=1, keepdims=True)
-    return np.where(at_one_resolution(widths), widths * totals, counts)
-
-
-def at_one_resolution(widths: np.ndarray) -> np.ndarray:
-    """Which widths one resolution has only."""
-    return np.count_nonzero(widths, axis=0) == 1
 
 
 def weights_by_kind(state: State, settings: Settings) -> dict[str, np.ndarray]:
@@ -401,8 +397,10 @@ def weights_by_kind(state: State, settings: Settings) -> dict[str, np.ndarray]:
 
 def prequential_splits(
     state: State, settings: Settings
-) -> Iterator[tuple[Experts, np.ndarray, np.ndarray]]:
+) -> Iterator[tuple[int, Experts, np.ndarray, np.ndarray]]:
     """Densities, the places of the Diracs which they predict, and of those which with help.
+
+    The number before them says how many samples each of these stands for.
 
     Half of the new samples are predicted by what was there before them, the others with the help of
     the first half. Rows that come next to each other in time are alike: if all had help, kernels
@@ -410,12 +408,14 @@ def prequential_splits(
     if none had help, kernels would become too wide.
     """
     mixture, grid = state.mixture, Grid.of(state.partitions, settings)
-    number = np.arange(mixture.n_compounds, mixture.n_components)
+    number, times = np.arange(mixture.n_compounds, mixture.n_components), 1
     if state.n_compressed:
         new, odd = number >= state.n_compressed, number % 2 == 1
         parts = [(new & ~odd, new & odd)]
     else:
-        parts = [(number % N_FOLDS == f, number < 0) for f in range(N_FOLDS)]
+        times = 2 if len(number) >= ENOUGH_FOR_HALF else 1
+        folds = range(0, min(N_FOLDS, len(number)), times)
+        parts = [(number % N_FOLDS == fold, number < 0) for fold in folds]
     for part in parts:
         unaided, helped = (np.flatnonzero(half) for half in part)
         rest = without_diracs(mixture, np.append(unaided, helped))
@@ -423,7 +423,7 @@ def prequential_splits(
         remembered = rest.counts.sum() > LEAST_SHARE * mixture.counts.sum()
         if not (remembered and (rest.n_components > 1 or rest.n_compounds)):
             continue
-        yield Experts.of(rest, grid, settings), unaided, helped
+        yield times, Experts.of(rest, grid, settings), unaided, helped
 
 
 def predict_latest(state: State, settings: Settings) -> np.ndarray:
@@ -438,7 +438,7 @@ def predict_latest(state: State, settings: Settings) -> np.ndarray:
     """
     all_counts, means = state.mixture.diracs()
     logs, counts = [], []
-    for experts, *halves in prequential_splits(state, settings):
+    for times, experts, *halves in prequential_splits(state, settings):
         # Some may be forgotten altogether.
         places = first, second = [half[all_counts[half] > 0.0] for half in halves]
         chosen = some, others = [some_of(half) for half in places]
@@ -449,7 +449,7 @@ def predict_latest(state: State, settings: Settings) -> np.ndarray:
             )
         for all_of_half, predicted in zip(places, chosen, strict=True):
             share = all_counts[predicted] / all_counts[predicted].sum()
-            counts.append(share * all_counts[all_of_half].sum())
+            counts.append(times * share * all_counts[all_of_half].sum())
     expert_counts = state.expert_counts
     if logs:
         expert_counts = em_update(expert_counts, np.concatenate(logs), np.concatenate(counts))

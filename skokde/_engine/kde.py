@@ -173,14 +173,19 @@ class KernelFamily:
     decomposed: tuple[np.ndarray, ...]
 
     @classmethod
-    def of(cls, models: Resolutions, kernels: Kernels) -> Self:
+    def of(
+        cls, models: Resolutions, kernels: Kernels, log_weights: np.ndarray | None = None
+    ) -> Self:
+        """With the logarithms of the models' weights, where they are known."""
+        if log_weights is None:
+            log_weights = log(models.weights)
         centers, n = kernels.centers(models.means), kernels.n_kernels
         if len(models.covariances):
             covariances = kernels.frame.covariances(models.covariances)
             decomposed = decompose(centers, covariances, kernels.widths[:n], kernels.shrinks[:n])
         else:
             decomposed = nothing_decomposed(centers.shape[1], n)
-        return cls(models, kernels, log(models.weights), centers, decomposed)
+        return cls(models, kernels, log_weights, centers, decomposed)
 
     def of_diracs(self, counts: np.ndarray, means: np.ndarray) -> Self:
         """Of Diracs alone, under the same kernels, without single Gaussians."""

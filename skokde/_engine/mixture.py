@@ -134,9 +134,9 @@ class Resolutions(NamedTuple):
         """With a Dirac of weight one, a part that is at no resolution."""
         n_parts, n_resolutions = self.there.shape
         return self._replace(
-            weights=np.append(self.weights, 1.0),
+            weights=np.concatenate([self.weights, [1.0]]),
             means=np.concatenate([self.means, mean[None]]),
-            parts=np.append(self.parts, n_parts),
+            parts=np.concatenate([self.parts, [n_parts]]),
             there=np.concatenate([self.there, np.zeros((1, n_resolutions), dtype=bool)]),
         )
 

@@ -231,7 +231,7 @@ class Discriminant(NamedTuple):
     @classmethod
     def of(cls, means: np.ndarray, covariance: np.ndarray, structure: Structure) -> Discriminant:
         """Of the means (n_classes, d) of the classes, and the covariance within them."""
-        frame, _ = frame_of(means.mean(axis=0), covariance, structure)
+        frame = frame_of(means.mean(axis=0), covariance, structure)
         return cls(frame, frame.points(means))
 
     def log_densities(self, X: np.ndarray) -> np.ndarray:

@@ -76,8 +76,8 @@ class Whitening(NamedTuple):
     Attributes
     ----------
     frame : Frame
-    covariance, correlation : (d, d) or (d,) arrays
-        What was whitened; the latter is zero for constant features.
+    correlation, filled : (d, d) or (d,) arrays
+        What was whitened, zero for constant features, and with ones on the diagonal for them.
     count : float
         Samples that the model stands for.
     inliers : (k,) array of bool
@@ -85,18 +85,17 @@ class Whitening(NamedTuple):
     """
 
     frame: Frame
-    covariance: np.ndarray
     correlation: np.ndarray
+    filled: np.ndarray
     count: float
     inliers: np.ndarray
 
-    def of_shape(self, shape: Structure) -> Whitening:
-        """By what a shape has of the covariance."""
-        if shape is self.frame.structure:
-            return self
-        covariance = shape.shaped(self.covariance)
-        frame, correlation = frame_of(self.frame.center, covariance, shape)
-        return self._replace(frame=frame, covariance=covariance, correlation=correlation)
+    def of_shape(self, shape: Structure) -> Frame:
+        """The frame by what a shape has of the covariance, whose spreads are the same."""
+        frame = self.frame
+        if shape is frame.structure:
+            return frame
+        return frame_of_covariance(frame.center, frame.spread, shape.shaped(self.filled), shape)
 
 
 def frame_of_covariance(
@@ -108,17 +107,22 @@ def frame_of_covariance(
     return Frame(structure, center, spread, inv_root, root, log_det)
 
 
-def frame_of(
-    center: np.ndarray, covariance: np.ndarray, structure: Structure
-) -> tuple[Frame, np.ndarray]:
-    """The frame in which a covariance is the identity, and its correlation.
+def standardized(
+    center: np.ndarray, covariance: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Spread, correlation, and that filled for constant features, see `standardize`."""
+    flat, shape = flatten(covariance[None]), covariance.shape
+    spread, correlation, filled = standardize(center, flat, SMALLEST_VARIANCE)
+    return spread, correlation.reshape(shape), filled.reshape(shape)
+
+
+def frame_of(center: np.ndarray, covariance: np.ndarray, structure: Structure) -> Frame:
+    """The frame in which a covariance is the identity.
 
     Constant features have a spread put in, and correlate with nothing.
     """
-    flat, shape = flatten(covariance[None]), covariance.shape
-    spread, correlation, filled = standardize(center, flat, SMALLEST_VARIANCE)
-    frame = frame_of_covariance(center, spread, filled.reshape(shape), structure)
-    return frame, correlation.reshape(shape)
+    spread, _, filled = standardized(center, covariance)
+    return frame_of_covariance(center, spread, filled, structure)
 
 
 def corrected_features(
@@ -128,10 +132,8 @@ def corrected_features(
 
     They are constant, or have a part in a direction in which the data do not spread.
     """
-    flat = flatten(covariance[None])
-    _, correlation, filled = standardize(center, flat, SMALLEST_VARIANCE)
-    constant = structure.variances(correlation.reshape(covariance.shape)) == 0.0
-    return constant | structure.lies_flat(filled.reshape(covariance.shape))
+    _, correlation, filled = standardized(center, covariance)
+    return (structure.variances(correlation) == 0.0) | structure.lies_flat(filled)
 
 
 def whiten(mixture: Mixture, structure: Structure, target: np.ndarray | None = None) -> Whitening:
@@ -148,5 +150,6 @@ def whiten(mixture: Mixture, structure: Structure, target: np.ndarray | None = N
     count, mean, covariance = moments_of(mixture, chosen)
     if target is not None:
         covariance = shrink_covariance(covariance, count, target)
-    frame, correlation = frame_of(mean, covariance, structure)
-    return Whitening(frame, covariance, correlation, count, chosen)
+    spread, correlation, filled = standardized(mean, covariance)
+    frame = frame_of_covariance(mean, spread, filled, structure)
+    return Whitening(frame, correlation, filled, count, chosen)
