@@ -28,7 +28,7 @@ from skokde._engine.state import Settings, State
 # The first checkpoint is after this many rows for each class seen, the next ones after this share
 # of the rows so far, and a window has at most this many rows.
 FIRST_CHECKPOINT = 20
-SHARE_BETWEEN = 0.1
+SHARE_BETWEEN = 0.13
 LONGEST_WINDOW = 256
 # Where the memory is found by prediction windows have this number of rows, and they follow each
 # other at once; in a long stream every second one is left out.

@@ -327,8 +327,8 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         pool, scored = self._scored_pool(settings)
         groups = self._log_densities_of_groups(X, prior, settings, scored)
         nowhere = np.isneginf(groups.max(axis=(0, 2)))
-        densities = [relative(logs, FARTHEST) for logs in groups]
-        joint = pool.logits(log_prior, np.stack([*densities, *self._discriminants(X, settings)]))
+        of_all = [relative(groups, FARTHEST), self._discriminants(X, settings)]
+        joint = pool.logits(log_prior, np.concatenate(of_all))
         joint[nowhere] = log_prior
         return normalized(joint)
 

@@ -175,8 +175,9 @@ class Grid:
     def of(cls, partitions: np.ndarray, settings: Settings) -> Self:
         """By the partitions (n_levels, n_compressed) at higher thresholds."""
         n = partitions.shape[1]
-        n_clusters = np.append(n, partitions.max(axis=1, initial=-1) + 1)
-        resolutions = np.append(0, np.cumsum(n_clusters[1:] < n_clusters[:-1]))
+        n_clusters = partitions.max(axis=1, initial=-1) + 1
+        resolutions = np.zeros(1 + len(partitions), dtype=np.intp)
+        resolutions[1:] = np.cumsum(n_clusters < np.concatenate([[n], n_clusters])[:-1])
         finest = np.arange(n)[None]
         if resolutions[-1]:
             partitions = np.concatenate([finest, partitions])[first_levels(resolutions)]
@@ -344,8 +345,9 @@ class Experts(NamedTuple):
         of_mean = np.zeros((len(held), 1 + settings.n_groups, of_gaussians.shape[1]))
         of_mean[:, 0] = of_gaussians / total
         of_mean[shape, group] = of_gaussians[:, None] / totals[:, :, None]
-        weights = [f.weights(*w) for f, *w in zip(self.families, of_kernels, of_mean, strict=True)]
-        return KDE(self.families, tuple(weights), len(self.families))
+        # All families are at the same resolutions.
+        weights = self.families[0].weights(np.concatenate(of_kernels), np.concatenate(of_mean))
+        return KDE(self.families, tuple(np.split(weights, len(held))), len(self.families))
 
 
 def first_levels(resolutions: np.ndarray) -> np.ndarray:

@@ -195,13 +195,17 @@ class LogLinearPool(NamedTuple):
         log_prior : (n_classes,) array
         log_densities : (n_densities, n, n_classes) array, finite
         """
-        tempered = np.tensordot(self.exponents, log_densities, axes=1)
+        flat = log_densities.reshape(len(log_densities), -1)
+        tempered = (self.exponents @ flat).reshape(log_densities.shape[1:])
         return log_prior + self.offsets + tempered
 
 
 def relative(logs: np.ndarray, farthest: float) -> np.ndarray:
-    """Differences of logarithms from the largest of their row, none below -farthest."""
-    top = logs.max(axis=1, keepdims=True)
+    """Differences of logarithms from the largest of their row, none below -farthest.
+
+    Rows (n_classes,) of an array of any number of dimensions.
+    """
+    top = logs.max(axis=-1, keepdims=True)
     return np.maximum(logs - np.where(np.isfinite(top), top, 0.0), -farthest)
 
 
@@ -292,7 +296,7 @@ def learn_pool(
         That the model remembers.
     """
     rows, n_densities = np.arange(len(codes)), len(log_densities)
-    features = np.stack([relative(logs, FARTHEST_CLASS) for logs in log_densities])
+    features = relative(log_densities, FARTHEST_CLASS)
     total = pool.count + counts.sum()
     share = min(1.0, MEMORY * n_samples / total)
     prior = PRIOR_PRECISION * np.eye(len(pool.precision))
@@ -350,7 +354,7 @@ def newton_step(
     n = n_densities
     free[:n] = (weights[:n] > 0.0) | (gradient[:n] < 0.0)
     step = np.zeros_like(weights)
-    step[free] = np.linalg.solve(curvature[np.ix_(free, free)], -gradient[free])
+    step[free] = np.linalg.solve(curvature[free][:, free], -gradient[free])
     return step
 
 
@@ -369,10 +373,10 @@ def log_loss_curvature(p: np.ndarray, features: np.ndarray, counts: np.ndarray) 
     deviations = features - means[:, :, None]
     mass = counts[:, None] * p
     weighted = mass * deviations
-    n = len(features)
-    curvature = np.diag(np.append(np.zeros(n), mass.sum(axis=0)))
+    n, n_classes = len(features), p.shape[1]
+    curvature = np.empty((n + n_classes, n + n_classes))
     curvature[:n, :n] = weighted.reshape(n, -1) @ deviations.reshape(n, -1).T
     curvature[:n, n:] = weighted.sum(axis=1)
     curvature[n:, :n] = curvature[:n, n:].T
-    curvature[n:, n:] -= mass.T @ p
+    curvature[n:, n:] = np.diag(mass.sum(axis=0)) - mass.T @ p
     return curvature
