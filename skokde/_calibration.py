@@ -17,11 +17,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skokde._engine.experts import build_kde
+from skokde._engine.experts import build_kde, reference_part
 from skokde._engine.kde import KDE, in_boxes
 from skokde._engine.outliers import inlier_moments
-from skokde._engine.pooling import Discriminant, LogLinearPool, learn_pool, short_discriminants
-from skokde._engine.recent import counts_of_runs, memory_moments
+from skokde._engine.pooling import LogLinearPool, learn_pool, linear_discriminants
+from skokde._engine.recent import Moments, counts_of_runs, memory_moments
 from skokde._engine.shrinkage import pooled_within_covariance
 from skokde._engine.state import Settings, State
 
@@ -312,13 +312,8 @@ class Calibration(NamedTuple):
         codes, rows = np.searchsorted(seen, used.codes), np.arange(len(used.codes))
         # Their classes have learned the earlier ones.
         log_densities[:, rows[:-n], codes[:-n]] = used.log_densities[:-n].T
-        states = [pending.states[c] for c in seen]
-        means = np.array([inlier_moments(state.mixture)[1] for state in states])
-        structure = settings.structure
-        discriminants = [Discriminant.of(means, self.covariance, structure)]
-        if settings.memories:
-            moments = [memory_moments(s.recent, s.mixture, settings) for s in states]
-            discriminants += short_discriminants(moments, self.covariance, structure)
+        moments = [discriminant_moments(pending.states[c], settings) for c in seen]
+        discriminants = linear_discriminants(moments, self.covariance, settings.structure)
         q = np.array([discriminant.log_densities(used.rows) for discriminant in discriminants])
         pool = learn_pool(
             self.pool.of_classes(seen),
@@ -334,6 +329,12 @@ class Calibration(NamedTuple):
             pool=self.pool.with_classes(seen, pool),
             replay=earlier.followed_by(new).last(np.ceil(KEPT * n * shares).astype(np.intp)),
         )
+
+
+def discriminant_moments(state: State, settings: Settings) -> list[Moments]:
+    """Count, mean and covariance of the samples, and of short memories, without outliers."""
+    moments = [inlier_moments(reference_part(state, settings))]
+    return moments + memory_moments(state.recent, state.mixture, settings)
 
 
 def class_rebalanced(earlier: ReplayBuffer, new: ReplayBuffer, shares: np.ndarray) -> ReplayBuffer:

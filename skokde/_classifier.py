@@ -24,11 +24,10 @@ from skokde._engine.class_memory import ClassMemory
 from skokde._engine.experts import build_kde
 from skokde._engine.kde import KDE, in_boxes, log, log_densities_of_groups_in_row
 from skokde._engine.pooling import (
-    Discriminant,
     LogLinearPool,
+    linear_discriminants,
     normalized,
     relative,
-    short_discriminants,
 )
 from skokde._engine.shrinkage import pooled_within_covariance
 from skokde._engine.state import Settings, State
@@ -678,23 +677,18 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
 
     def _discriminants(self, X: np.ndarray, settings: Settings) -> np.ndarray:
         """Of all classes (n_discriminants, n, n_classes); zero for those without a sample."""
-        discriminants = self._snapshot.get(
-            "discriminants", settings.memories, lambda: self._make_discriminants(settings)
+        moments = tuple(e._discriminant_moments(settings) for e in self._seen())
+        covariance = self._lasting_covariance()
+        discriminants = self._snapshot.lasting(
+            "discriminants",
+            (covariance, moments),
+            lambda: linear_discriminants(moments, covariance, settings.structure),
         )
         seen = self._is_seen()
         out = np.zeros((len(discriminants), len(X), len(seen)))
         for number, discriminant in enumerate(discriminants):
             out[number][:, seen] = discriminant.log_densities(X)
         return out
-
-    def _make_discriminants(self, settings: Settings) -> list[Discriminant]:
-        seen, structure = self._seen(), settings.structure
-        means = np.array([e._inlier_moments()[1] for e in seen])
-        first = Discriminant.of(means, self._pooled_within_covariance(), structure)
-        if not settings.memories:
-            return [first]
-        moments = [e._memory_moments(settings) for e in seen]
-        return [first, *short_discriminants(moments, self._lasting_covariance(), structure)]
 
     def _effective_class_count(self) -> np.ndarray:
         """Numbers of rows of which the classes are as probable as they seem to be now."""

@@ -29,8 +29,8 @@ from skokde._engine.recent import (
     Moments,
     held,
     memory_moments,
+    predicted_moments,
     reference_memories,
-    reference_moments,
 )
 from skokde._engine.state import INITIAL_LIMIT, Recent, Settings, State
 from skokde._engine.whitening import corrected_features
@@ -478,22 +478,36 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         """Count, mean and covariance of the sample model without outliers."""
         return self._snapshot.get("moments", None, lambda: inlier_moments(self._mixture))
 
-    def _memory_moments(self, settings: Settings) -> list[Moments]:
-        """Count, mean and covariance of each short memory, without outliers."""
+    def _discriminant_moments(self, settings: Settings) -> tuple[Moments, ...]:
+        """Count, mean and covariance of the samples, and of short memories, without outliers.
+
+        Those of all samples follow them as kernels do: most of the rows to come change nothing.
+        """
+        state = self._state
         return self._snapshot.get(
-            "memory moments",
+            "discriminant moments",
             settings.memories,
-            lambda: memory_moments(
-                self._state.recent, self._mixture, settings, self._reference_moments
+            lambda: (
+                self._reference_moments(settings),
+                *memory_moments(state.recent, state.mixture, settings, self._predicted_moments),
             ),
         )
 
-    def _reference_moments(self, recent: Recent, settings: Settings) -> list[Moments]:
-        """What few of the rows to come will change of these."""
+    def _reference_moments(self, settings: Settings) -> Moments:
+        part = reference_part(self._state, settings)
+        # Where the covariances are the same object they have not changed; the value holds it.
         return self._snapshot.lasting(
             "reference moments",
+            (id(part.covariances), part.counts, part.means),
+            lambda: (part, inlier_moments(part)),
+        )[1]
+
+    def _predicted_moments(self, recent: Recent, settings: Settings) -> list[Moments]:
+        """What few of the rows to come will change of those of short memories."""
+        return self._snapshot.lasting(
+            "predicted moments",
             (settings.memories, *held(recent)),
-            lambda: reference_moments(recent, settings),
+            lambda: predicted_moments(recent, settings),
         )
 
     def _settings(self) -> Settings:

@@ -41,6 +41,7 @@ from skokde._engine.experts import (
     empty_state,
     one_each,
     predict_latest,
+    prequential_splits,
     prior_counts,
     reference_kde,
     reference_part,
@@ -678,12 +679,11 @@ def test_half_of_the_new_samples_are_predicted_without_any_the_others_with_their
 
 
 @both_structures
-@pytest.mark.parametrize("n", [2, 5, 11, 12, 29])
+@pytest.mark.parametrize("n", [2, 5, 7, 29])
 def test_before_any_compression_each_part_is_predicted_by_the_others(n, covariance_type):
     X = twins.clumps(2, n)
     mixture = density_of(covariance_type, X)._mixture
-    times = 2 if n >= ENOUGH_FOR_HALF else 1  # then each part that is predicted stands for two
-    folds = [np.arange(fold, n, N_FOLDS) for fold in range(0, min(n, N_FOLDS), times)]
+    folds = [np.arange(fold, n, N_FOLDS) for fold in range(min(n, N_FOLDS))]
     rests = [np.setdiff1d(np.arange(n), fold) for fold in folds]
     # Nothing can be told from one sample.
     splits = [(fold, rest, rest) for fold, rest in zip(folds, rests, strict=True) if len(rest) > 1]
@@ -693,7 +693,7 @@ def test_before_any_compression_each_part_is_predicted_by_the_others(n, covarian
         np.testing.assert_array_equal(got, PRIOR)
     else:
         logs, counts = by_hand_predicted(mixture, splits, covariance_type)
-        expected = forgotten(naive_em_update(PRIOR, logs, times * counts), n)
+        expected = forgotten(naive_em_update(PRIOR, logs, counts), n)
         np.testing.assert_allclose(got, expected, rtol=1e-7)
     # What is scored has these counts at once.
     kde = build_kde(state, settings)
@@ -702,6 +702,26 @@ def test_before_any_compression_each_part_is_predicted_by_the_others(n, covarian
         kde.log_density(X),
         density(covariance_type).fit(X).score_samples(X),
     )
+
+
+@both_structures
+@pytest.mark.parametrize("n", [2, 3, 7, 11, 12, 29])
+def test_with_resolutions_every_second_part_stands_for_the_next(n, covariance_type):
+    model = OnlineKDEDensity(covariance_type=covariance_type).fit(twins.clumps(2, n))
+    state, settings = model._state, model._settings()
+    assert settings.n_levels > 0
+    splits = list(prequential_splits(state, settings))
+    step = 2 if n >= ENOUGH_FOR_HALF else 1
+    expected = [list(range(fold, n, N_FOLDS)) for fold in range(0, min(n, N_FOLDS), step)]
+    assert [unaided.tolist() for *_, unaided, _ in splits] == (expected if n > 2 else [])
+    for times, experts, unaided, helped in splits:
+        assert (times, len(helped)) == (step, 0)
+        assert experts.families[0].models.count == n - len(unaided)
+    # All samples count, whether predicted or not; of few of them not all are remembered.
+    counts = predict_latest(state, settings)
+    learned = n if n > 2 else 0
+    prior = prior_counts(settings)
+    assert (counts - prior).sum() == pytest.approx(min(learned, MEMORY * n), rel=1e-9)
 
 
 def compactions_by_row(X, covariance_type):

@@ -45,8 +45,9 @@ GROWN_UP = 4000.0
 NO_BETTER = 0.75
 # The next lower one is taken where those up to the present one have more than this.
 MOST_OF_USE = 0.5
-# Before the first compression each part of the samples is predicted from the others; from so many
-# samples on every second part stands for the next one, too.
+# Before the first compression each part of the samples is predicted from the others; where the
+# resolution is found by prediction, too, every second part stands for the next one from so many
+# samples on.
 N_FOLDS = 4
 ENOUGH_FOR_HALF = 12
 EM_STEPS = 10
@@ -415,7 +416,7 @@ def prequential_splits(
         new, odd = number >= state.n_compressed, number % 2 == 1
         parts = [(new & ~odd, new & odd)]
     else:
-        times = 2 if len(number) >= ENOUGH_FOR_HALF else 1
+        times = 2 if settings.n_levels and len(number) >= ENOUGH_FOR_HALF else 1
         folds = range(0, min(N_FOLDS, len(number)), times)
         parts = [(number % N_FOLDS == fold, number < 0) for fold in folds]
     for part in parts:

@@ -14,6 +14,7 @@ them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -246,26 +247,27 @@ class Discriminant(NamedTuple):
         return -0.5 * (DEGREES_OF_FREEDOM + X.shape[1]) * logs
 
 
-def short_discriminants(
-    moments: list[list[tuple[float, np.ndarray, np.ndarray]]],
+def linear_discriminants(
+    moments: Sequence[Sequence[tuple[float, np.ndarray, np.ndarray]]],
     covariance: np.ndarray,
     structure: Structure,
 ) -> list[Discriminant]:
-    """One for each short memory, from the moments of the classes in it.
+    """One of all samples, and one for each short memory that is long enough.
 
     Parameters
     ----------
-    moments : list of lists of (float, (d,) array, (d, d) or (d,) array)
-        Of each class in each memory.
+    moments : sequence of sequences of (float, (d,) array, (d, d) or (d,) array)
+        Of each class, of all its samples and of those in each memory.
     covariance : (d, d) or (d,) array
-        Within the classes, in all memory.
+        Within the classes, of all samples.
     structure : Structure
     """
     discriminants = []
-    for of_classes in zip(*moments, strict=True):
-        within = pooled_within_covariance(list(of_classes))
-        within = shrink_covariance(within, sum(m[0] for m in of_classes), covariance)
-        means = np.array([mean for _, mean, _ in of_classes])
+    for number, of_classes in enumerate(zip(*moments, strict=True)):
+        within, means = covariance, np.array([mean for _, mean, _ in of_classes])
+        if number:
+            within = pooled_within_covariance(list(of_classes))
+            within = shrink_covariance(within, sum(m[0] for m in of_classes), covariance)
         discriminants.append(Discriminant.of(means, within, structure))
     return discriminants
 

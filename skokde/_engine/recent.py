@@ -209,7 +209,7 @@ def with_memories(kde: KDE, memories: KDE, recent: Recent, settings: Settings) -
     return kde.beside(memories, recent.credits[0] / recent.credits.sum())
 
 
-def reference_moments(recent: Recent, settings: Settings) -> list[Moments]:
+def predicted_moments(recent: Recent, settings: Settings) -> list[Moments]:
     """Count, mean and covariance of memories of the rows that have been predicted."""
     memories = short_memories(*held(recent), settings.discriminating, settings.structure)
     return [inlier_moments(memory) for memory in memories]
@@ -219,7 +219,7 @@ def memory_moments(
     recent: Recent | None,
     mixture: Mixture,
     settings: Settings,
-    reference: Callable[[Recent, Settings], list[Moments]] = reference_moments,
+    reference: Callable[[Recent, Settings], list[Moments]] = predicted_moments,
 ) -> list[Moments]:
     """Count, mean and covariance of memories that tell classes apart, without outliers.
 
@@ -229,7 +229,7 @@ def memory_moments(
     mixture : Mixture
         Of all samples, in place of memories that hold nothing.
     settings : Settings
-    reference : callable, default=reference_moments
+    reference : callable, default=predicted_moments
         Gives what that gives, and may know it already.
     """
     factors = np.array(settings.discriminating)
