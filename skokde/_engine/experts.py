@@ -52,7 +52,7 @@ N_FOLDS = 4
 ENOUGH_FOR_HALF = 12
 EM_STEPS = 10
 # The kernels follow the samples when there are more of them by this share.
-PACE = 0.05
+PACE = 0.1
 
 
 class References(NamedTuple):
