@@ -30,7 +30,7 @@ from skokde import OnlineKDEClassifier
 from skokde._engine.bandwidth import FINE_KERNEL_SCALES, N_NARROW, Predictive
 from skokde._engine.compression import cluster
 from skokde._engine.covariance import SHAPES, STRUCTURES
-from skokde._engine.experts import at_resolutions
+from skokde._engine.experts import Grid
 from skokde._engine.kde import Components, factorize
 from skokde._engine.shrinkage import shrink_covariance
 from skokde._engine.state import Settings
@@ -88,11 +88,12 @@ def _prior_worth(observations: float) -> Callable:
     return prior
 
 
-def _best_alone(
-    expert_counts: np.ndarray, resolutions: np.ndarray, settings: Settings
-) -> np.ndarray:
-    """`at_resolutions`, with next to nothing left of all but the best estimate of each shape."""
-    counts = at_resolutions(expert_counts, resolutions, settings)
+GRID_COUNTS = Grid.counts
+
+
+def _best_alone(grid: Grid, expert_counts: np.ndarray, settings: Settings) -> np.ndarray:
+    """`Grid.counts`, with next to nothing left of all but the best estimate of each shape."""
+    counts = GRID_COUNTS(grid, expert_counts, settings)
     best = counts == counts.max(axis=(1, 2), keepdims=True)
     return np.where(best, counts, 1e-9 * counts)
 
@@ -186,7 +187,7 @@ VARIANTS: dict[str, Variant] = {
         {}, {"skokde._validation.SHAPES": SHAPES | {"full": SHAPES["full"][:-1]}}
     ),
     "the best estimate of each shape chosen, not mixed": Variant(
-        {}, {"skokde._engine.experts.at_resolutions": _best_alone}
+        {}, {"skokde._engine.experts.Grid.counts": _best_alone}
     ),
     "the widest kernels at all resolutions": Variant(
         {}, {"skokde._engine.experts.widths_at": _all_widths}
