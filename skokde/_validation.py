@@ -199,7 +199,7 @@ def check_bandwidth(bandwidth: Any, structure: Structure, n_features: int) -> Ru
 def check_rows(estimator: Any, X: Any, *, reset: bool) -> np.ndarray:
     """Rows as a C-contiguous float64 array, by scikit-learn's `validate_data`."""
     if not reset and _is_ready(estimator, X):
-        return np.ascontiguousarray(X)
+        return X
     _check_unmasked(X, "X")
     return validate_data(estimator, X, dtype=np.float64, order="C", reset=reset)
 
@@ -209,14 +209,14 @@ def check_rows_and_labels(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The same for rows and their classes."""
     if not reset and _is_ready(estimator, X) and _are_labels(y, len(X)):
-        return np.ascontiguousarray(X), y
+        return X, y
     _check_unmasked(X, "X")
     _check_unmasked(y, "y")
     return validate_data(estimator, X, y, dtype=np.float64, order="C", reset=reset)
 
 
 def _is_ready(estimator: Any, X: Any) -> bool:
-    """Whether `validate_data` would give X back as it is, but for the order in memory.
+    """Whether `validate_data` would give X back as it is.
 
     It takes as long as learning a single row, so it is not asked then.
     """
@@ -226,6 +226,7 @@ def _is_ready(estimator: Any, X: Any) -> bool:
         and X.ndim == 2
         and len(X) > 0
         and X.shape[1] == estimator.n_features_in_
+        and X.flags.c_contiguous
         and not hasattr(estimator, "feature_names_in_")
         and bool(np.isfinite(X).all())
     )

@@ -143,6 +143,12 @@ def test_long_windows_leave_gaps():
     assert rows[-1] == 0 or windows[-1][1] - windows[-1][0] == LONGEST_WINDOW
 
 
+def means_of_discriminant(X, y, states, settings):
+    """They follow the rows as kernels do, so that they lack the newest ones."""
+    counts = [round(reference_part(state, settings).counts.sum()) for state in states]
+    return np.array([X[y == c][:n].mean(axis=0) for c, n in enumerate(counts)])
+
+
 def by_hand(X, y, n_classes, parameters):
     """The calibration, window by window, from densities that were learned on their own.
 
@@ -190,7 +196,7 @@ def by_hand(X, y, n_classes, parameters):
                 if y[i] == c
             ]
             predicted[c] = predicted[c][-ceil(KEPT * (end - start) * shares[c]) :]
-        means = np.array([X[before][y[before] == c].mean(axis=0) for c in range(n_classes)])
+        means = means_of_discriminant(X[before], y[before], states, settings)
         q = Discriminant.of(means, shared, settings.structure)
         pool = learn_pool(
             pool,
@@ -301,17 +307,13 @@ def test_probabilities_are_those_of_the_pool(covariance_type, threshold):
         assert len(log_densities) == {"full": 6, "diag": 2}[covariance_type]
     else:
         log_densities = [classifier.predict_joint_log_proba(new) - log_prior]
-    # The discriminant follows the rows as kernels do: the covariance is that of the last
-    # checkpoint, and a mean lacks the newest rows.
+    # The covariance is that of the last checkpoint.
     settings, refreshed = classifier._scoring_settings(), classifier._calibration.refreshed
     shared = twins.pooled_within_covariance(X[:refreshed], y[:refreshed])
     shared = np.diag(shared).copy() if covariance_type == "diag" else shared
     np.testing.assert_allclose(classifier._calibration.covariance, shared, rtol=1e-9)
-    means = []
-    for c, density in enumerate(classifier.estimators_):
-        n = round(reference_part(density._state, settings).counts.sum())
-        means.append(X[y == c][:n].mean(axis=0))
-    q = Discriminant.of(np.array(means), shared, STRUCTURES[covariance_type]).log_densities(new)
+    means = means_of_discriminant(X, y, classifier._states(), settings)
+    q = Discriminant.of(means, shared, STRUCTURES[covariance_type]).log_densities(new)
     pool = classifier._calibration.pool.pruned(len(log_densities))
     if threshold == "predictive":  # some groups are not scored
         assert not pool.exponents.all()
