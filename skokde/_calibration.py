@@ -17,11 +17,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skokde._engine.experts import build_kde, reference_part
+from skokde._engine.experts import build_kde, discriminant_moments
 from skokde._engine.kde import KDE, in_boxes
 from skokde._engine.outliers import inlier_moments
 from skokde._engine.pooling import LogLinearPool, learn_pool, linear_discriminants
-from skokde._engine.recent import Moments, counts_of_runs, memory_moments
+from skokde._engine.recent import counts_of_runs
 from skokde._engine.shrinkage import pooled_within_covariance
 from skokde._engine.state import Settings, State
 
@@ -329,12 +329,6 @@ class Calibration(NamedTuple):
             pool=self.pool.with_classes(seen, pool),
             replay=earlier.followed_by(new).last(np.ceil(KEPT * n * shares).astype(np.intp)),
         )
-
-
-def discriminant_moments(state: State, settings: Settings) -> list[Moments]:
-    """Count, mean and covariance of the samples, and of short memories, without outliers."""
-    moments = [inlier_moments(reference_part(state, settings))]
-    return moments + memory_moments(state.recent, state.mixture, settings)
 
 
 def class_rebalanced(earlier: ReplayBuffer, new: ReplayBuffer, shares: np.ndarray) -> ReplayBuffer:

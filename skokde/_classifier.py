@@ -24,6 +24,7 @@ from skokde._engine.class_memory import ClassMemory
 from skokde._engine.experts import build_kde
 from skokde._engine.kde import KDE, in_boxes, log, log_densities_of_groups_in_row
 from skokde._engine.pooling import (
+    Discriminant,
     LogLinearPool,
     linear_discriminants,
     normalized,
@@ -677,18 +678,24 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
 
     def _discriminants(self, X: np.ndarray, settings: Settings) -> np.ndarray:
         """Of all classes (n_discriminants, n, n_classes); zero for those without a sample."""
-        moments = tuple(e._discriminant_moments(settings) for e in self._seen())
-        covariance = self._lasting_covariance()
-        discriminants = self._snapshot.lasting(
-            "discriminants",
-            (covariance, moments),
-            lambda: linear_discriminants(moments, covariance, settings.structure),
+        discriminants = self._snapshot.get(
+            "discriminants", settings.key, lambda: self._make_discriminants(settings)
         )
         seen = self._is_seen()
         out = np.zeros((len(discriminants), len(X), len(seen)))
         for number, discriminant in enumerate(discriminants):
             out[number][:, seen] = discriminant.log_densities(X)
         return out
+
+    def _make_discriminants(self, settings: Settings) -> list[Discriminant]:
+        """Those of the row before, unless what they are made of has changed."""
+        moments = tuple(e._discriminant_moments(settings) for e in self._seen())
+        covariance = self._lasting_covariance()
+        return self._snapshot.lasting(
+            "discriminants",
+            (covariance, moments),
+            lambda: linear_discriminants(moments, covariance, settings.structure),
+        )
 
     def _effective_class_count(self) -> np.ndarray:
         """Numbers of rows of which the classes are as probable as they seem to be now."""

@@ -16,6 +16,7 @@ from skokde._engine.covariance import Structure, structure_of
 from skokde._engine.experts import (
     References,
     build_kde,
+    discriminant_moments,
     empty_state,
     reference_kde,
     reference_part,
@@ -28,7 +29,6 @@ from skokde._engine.outliers import inlier_moments, inliers
 from skokde._engine.recent import (
     Moments,
     held,
-    memory_moments,
     predicted_moments,
     reference_memories,
 )
@@ -479,22 +479,17 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         return self._snapshot.get("moments", None, lambda: inlier_moments(self._mixture))
 
     def _discriminant_moments(self, settings: Settings) -> tuple[Moments, ...]:
-        """Count, mean and covariance of the samples, and of short memories, without outliers.
-
-        Those of all samples follow them as kernels do: most of the rows to come change nothing.
-        """
-        state = self._state
+        """Moments that tell this class from others; few of the rows to come will change them."""
         return self._snapshot.get(
             "discriminant moments",
-            settings.memories,
-            lambda: (
-                self._reference_moments(settings),
-                *memory_moments(state.recent, state.mixture, settings, self._predicted_moments),
+            settings.key,
+            lambda: discriminant_moments(
+                self._state, settings, self._reference_moments, self._predicted_moments
             ),
         )
 
-    def _reference_moments(self, settings: Settings) -> Moments:
-        part = reference_part(self._state, settings)
+    def _reference_moments(self, state: State, settings: Settings) -> Moments:
+        part = reference_part(state, settings)
         # Where the covariances are the same object they have not changed; the value holds it.
         return self._snapshot.lasting(
             "reference moments",

@@ -330,6 +330,19 @@ def test_probabilities_are_those_of_the_pool(covariance_type, threshold):
     np.testing.assert_array_equal(classifier.predict(new), expected.argmax(axis=1))
 
 
+@pytest.mark.parametrize("bandwidth", ["plugin", "predictive"])
+def test_a_bandwidth_that_is_set_after_a_prediction_takes_effect(bandwidth):
+    X, y = stream(600)
+    other = {"plugin": "predictive", "predictive": "plugin"}[bandwidth]
+    classifier = OnlineKDEClassifier(compression_threshold=0.08, bandwidth=other).fit(X, y)
+    before = classifier.predict_proba(X)
+    classifier.set_params(bandwidth=bandwidth)
+    # A stored model knows nothing of earlier predictions.
+    expected = pickle.loads(pickle.dumps(classifier)).predict_proba(X)
+    np.testing.assert_array_equal(classifier.predict_proba(X), expected)
+    assert np.abs(expected - before).max() > 1e-3
+
+
 def test_before_the_first_window_ends_it_is_bayes_rule():
     X, y = stream(300)
     for n in (10, 60, 66):

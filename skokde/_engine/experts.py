@@ -22,7 +22,8 @@ from skokde._engine import recent
 from skokde._engine.bandwidth import KernelFrame
 from skokde._engine.kde import KDE, KernelFamily, log
 from skokde._engine.mixture import Mixture, Resolutions
-from skokde._engine.state import INITIAL_LIMIT, Settings, State
+from skokde._engine.outliers import inlier_moments
+from skokde._engine.state import INITIAL_LIMIT, Recent, Settings, State
 
 # Equal weights are worth this number of samples before any is predicted.
 PRIOR_COUNT = 1.0
@@ -514,6 +515,30 @@ def reference_part(state: State, settings: Settings) -> Mixture:
     pace = max(1, int(PACE * mixture.counts[:n_compressed].sum()))
     n = mixture.n_components - later % pace
     return mixture._replace(counts=mixture.counts[:n], means=mixture.means[:n])
+
+
+def reference_moments(state: State, settings: Settings) -> recent.Moments:
+    """Count, mean and covariance of this part, without outliers."""
+    return inlier_moments(reference_part(state, settings))
+
+
+def discriminant_moments(
+    state: State,
+    settings: Settings,
+    of_samples: Callable[[State, Settings], recent.Moments] = reference_moments,
+    of_memories: Callable[[Recent, Settings], list[recent.Moments]] = recent.predicted_moments,
+) -> tuple[recent.Moments, ...]:
+    """Moments of all samples, and of the short memories, that tell classes apart.
+
+    Parameters
+    ----------
+    state : State
+    settings : Settings
+    of_samples, of_memories : callable
+        They may know already what the defaults give.
+    """
+    memories = recent.memory_moments(state.recent, state.mixture, settings, of_memories)
+    return (of_samples(state, settings), *memories)
 
 
 def reference_kde(state: State, settings: Settings, kernel_frame: KernelFrame | None = None) -> KDE:
