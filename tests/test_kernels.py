@@ -510,7 +510,16 @@ def test_log_densities(d, covariance_type, kind):
 
 
 def log_mixtures_of_row(row, weights, *arguments):
-    return _row_density.log_mixtures_of_row(row, [_row_density.RowFamily(*arguments)], [weights])
+    kde = _row_density.RowKDE([_row_density.RowFamily(*arguments)], [weights])
+    return _row_density.log_mixtures_of_row(row, [kde])
+
+
+def log_densities_of_rows(rows, log_weights, means, covs):
+    """Under each of the kernels, one row after the other."""
+    d = rows.shape[1]
+    frame = np.zeros(d), np.ones(d), np.ones(d) if covs.shape[1] == d else np.eye(d).ravel(), 0.0
+    arguments = np.eye(len(WIDTHS))[:, None], *frame, *model_arrays(log_weights, means, covs)
+    return np.concatenate([log_mixtures_of_row(row, *arguments) for row in rows])
 
 
 @each_case
@@ -521,7 +530,7 @@ def test_log_densities_of_row(d, covariance_type, kind):
         rng = np.random.default_rng(seed)
         row = 4.0 * rng.normal(size=d)
         point = twins.points_in(row[None], *frame)
-        for some in (slice(4), slice(5), slice(1, 4)):  # as many as are taken at a time, or not
+        for some in (slice(4), slice(5), slice(1, 4)):
             weights, means, covs = twins.random_components(d, covariance_type, kind, seed=seed)
             scales = WIDTHS[some].copy(), SHRINKS[some].copy()
             arguments = model_arrays(np.log(weights), means, covs, *scales)
@@ -531,15 +540,19 @@ def test_log_densities_of_row(d, covariance_type, kind):
             )
         for number, alone in enumerate(expected):
             under_each = np.eye(len(alone))[:, None]
-            got = _row_density.log_mixtures_of_row(row, families[number:][:1], [under_each])
+            kde = _row_density.RowKDE(families[number:][:1], [under_each])
+            got = _row_density.log_mixtures_of_row(row, [kde])
             np.testing.assert_allclose(got, alone[None], rtol=1e-12, atol=1e-12)
-        # Several families at once, and mixtures of several kernels.
+        # Mixtures of several kernels; of several families, and several KDEs at once.
         weights = [np.abs(rng.normal(size=(2, 1, len(alone)))) for alone in expected]
         expected = [
             twins.log_mixtures(alone[None], weight[:, 0])[0]
             for alone, weight in zip(expected, weights, strict=True)
         ]
-        got = _row_density.log_mixtures_of_row(row, families, weights)
+        parts = slice(3), slice(1, 3), slice(1)
+        kdes = [_row_density.RowKDE(families[part], weights[part]) for part in parts]
+        got = _row_density.log_mixtures_of_row(row, kdes)
+        expected = [np.logaddexp.reduce(expected[part]) for part in parts]
         np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-12)
 
 
@@ -615,6 +628,8 @@ def test_log_densities_of_many_components(covariance_type):
     got = log_densities(points, np.log(weights), means, covs)
     expected = twins.log_densities(points, np.log(weights), means, covs, *SCALES)
     np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-12)
+    got = log_densities_of_rows(points[:5], np.log(weights), means, covs)
+    np.testing.assert_allclose(got, expected[:5], rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("spacing", [1.0, 30.0, 1e4])
@@ -637,6 +652,9 @@ def test_log_densities_of_blocks_far_from_most_components(d, covariance_type, sp
     got = log_densities(points, np.log(weights), means, covs)
     expected = twins.log_densities(points, np.log(weights), means, covs, *SCALES)
     np.testing.assert_allclose(got, expected, rtol=1e-11, atol=1e-11)
+    some = np.array([0, 3, 70, 200])
+    rows = log_densities_of_rows(points[some], np.log(weights), means, covs)
+    np.testing.assert_allclose(rows, expected[some], rtol=1e-11, atol=1e-11)
     shuffled = rng.permutation(len(points))
     other = log_densities(points[shuffled], np.log(weights), means, covs)
     np.testing.assert_allclose(other, got[shuffled], rtol=1e-14, atol=1e-13)

@@ -17,6 +17,14 @@ cdef extern from *:
     #define restrict __restrict
     #endif
 
+    /* In a loop whose body is over some lanes: else the compiler may take several rounds of the
+       loop at a time, and turn all they read and write around. */
+    #ifdef __GNUC__
+    #define IN_LANES __asm__ volatile("");
+    #else
+    #define IN_LANES
+    #endif
+
     /* exp(x) for -700 <= x <= 700, without a branch: 2^n times a Taylor series. */
     static inline double exp_within(double x) {
         const double shift = 6755399441055744.0; /* 1.5 * 2^52: its last bits are an integer */

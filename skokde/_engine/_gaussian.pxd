@@ -14,6 +14,12 @@ cdef inline double residue() noexcept nogil:
     return 1e-9
 
 
+cdef inline double longest_shift() noexcept nogil:
+    # Distances from shrunk means are made from those of the means themselves where shrinking moves
+    # them by less than the root of this, in widths of the kernel: else rounding would show.
+    return 100.0
+
+
 cdef inline Py_ssize_t work_size(Py_ssize_t d, Py_ssize_t size) noexcept nogil:
     # Doubles of scratch that every function is content with, for covariances of that size.
     return 6 * size + 8 * d + 8

@@ -5,12 +5,11 @@ import numpy as np
 from libc.math cimport fmax, fmin, log, sqrt, INFINITY, M_PI
 from scipy.linalg.cython_blas cimport dgemm
 from skokde._engine._exponential cimport exp_within  # no-cython-lint: for the C below
-from skokde._engine._gaussian cimport dot, eigh, residue, thin_factor, thin_limit, turn, work_size
+from skokde._engine._gaussian cimport (
+    dot, eigh, longest_shift, residue, thin_factor, thin_limit, turn, work_size,
+)
 from skokde._engine._shapes cimport check_shapes, number_of_parts
 
-# Distances from shrunk means are made from those of the means themselves where shrinking moves them
-# by less than the root of this, in widths of the kernel: else rounding would show.
-cdef double LONG = 100.0
 # Where bounds leave fewer than a tenth out of a block, they are not asked for some blocks after it.
 cdef Py_ssize_t SELDOM = 15
 
@@ -443,7 +442,7 @@ def log_mixtures(
     cdef bint full = vectors.shape[0] > 0 or starts[m] == 0
     cdef int rows, stride = BLOCK, columns, order = <int>d
     cdef char no = b"N"
-    cdef double one = 1.0, zero = 0.0, narrow, stretch, base
+    cdef double one = 1.0, zero = 0.0, narrow, stretch, base, longest = longest_shift()
     cdef double constant = 0.5 * d * log(2.0 * M_PI)
     for i in range(m):
         most = max(most, starts[i + 1] - starts[i])
@@ -572,7 +571,7 @@ def log_mixtures(
                     w = pairs[q].width
                     square = terms + (pairs[q].terms + counts[p]) * BLOCK
                     stretch = 1.0 - shrinks[w]
-                    if rank < d and f.narrows[w] * stretch * stretch * lengths[i] < LONG:
+                    if rank < d and f.narrows[w] * stretch * stretch * lengths[i] < longest:
                         shrunk_squares(rows, f.narrows[w], stretch, lengths[i], squares, products,
                                        square)
                     else:

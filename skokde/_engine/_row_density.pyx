@@ -1,7 +1,7 @@
-"""Log-densities of a single row under mixtures of the densities of a KDE.
+"""Log-densities of a single row under mixtures of the densities of KDEs.
 
-What `_log_density` does for a block of points at a time is done here for a few kernel widths at a
-time: of one point most of a block would be empty. The results are the same but for rounding.
+What `_log_density` does for a block of points at a time is done here for a block of components: of
+one point most of a block would be empty. The results are the same but for rounding.
 """
 
 import numpy as np
@@ -9,11 +9,12 @@ import numpy as np
 from scipy.linalg.cython_blas cimport dgemv
 from skokde._engine._exponential cimport exp_within  # no-cython-lint: for the C below
 from skokde._engine._frame cimport coordinates, coordinates_size, map_points
+from skokde._engine._gaussian cimport longest_shift
 from skokde._engine._shapes cimport check_shapes, number_of_parts
 
 cdef extern from *:
     """
-    #define LANES 4 /* widths at a time */
+    #define LANES 8 /* components, or coordinates, at a time */
 
     /* What is not inlined would be made for the oldest processors only. */
     #if defined(__GNUC__)
@@ -22,111 +23,204 @@ cdef extern from *:
     #define INLINE static inline
     #endif
 
+    /* Components in another order: of each part of the model the compounds, and after all of these
+       the Diracs of each part. */
     typedef struct {
-        Py_ssize_t d, k, m, n_parts, n_kernels, n_widths;
+        Py_ssize_t d, k, m, n_parts, n_kernels, n_widths, n_vectors;
         int full;
-        const double *point, *projected; /* on the eigenvectors of all covariances */
-        const double *log_weights, *means, *projections, *precisions, *log_dets;
-        const Py_ssize_t *parts, *starts;
+        const double *means; /* of LANES components, coordinate by coordinate */
+        const double *lengths; /* their squares */
+        const double *log_weights, *log_dets, *projections, *precisions, *shrinks, *widths;
+        const Py_ssize_t *places; /* each component's in the other order */
+        const Py_ssize_t *ends; /* where each part's compounds end, and then its Diracs */
+        const Py_ssize_t *starts;
+        const unsigned char *asked; /* whether distances to some of LANES components are */
     } Family;
 
-    /* What is written: terms and places of all components, peaks and sums of all parts. */
+    /* What is read and written for a row: all terms of a part, peaks and sums of all parts. */
     typedef struct {
-        double *terms, *peaks, *sums;
-        Py_ssize_t* places;
+        const double *point, *projected; /* on the eigenvectors of all covariances */
+        double *squares, *products, *terms, *peaks, *sums, *lanes;
     } Work;
 
-    /* squares[w] += precision * (x - shrink * mean)^2, for n coordinates */
-    INLINE void add_squares(
-        const int size, Py_ssize_t n, const double* x, const double* means, const double* shrinks,
-        const double* precisions, Py_ssize_t stride, double* squares
+    /* |x - mean|^2 and (x - mean) . mean for LANES components */
+    INLINE void distances(
+        Py_ssize_t d, const double* restrict x, const double* restrict means,
+        double* restrict squares, double* restrict products
     ) {
-        for (Py_ssize_t j = 0; j < n; j++)
-            for (int w = 0; w < size; w++) {
-                const double delta = x[j] - shrinks[w] * means[j];
-                squares[w] += precisions[j * stride + w] * (delta * delta);
-            }
-    }
-
-    /* For each part, for some kernels: the largest term, and the sum of exp(term - largest). */
-    INLINE void mix(
-        const int size, Family f, Py_ssize_t first, const double* all_shrinks,
-        const double* all_widths, const unsigned char* used, Work work
-    ) {
-        const double constant = 0.5 * f.d * log(2.0 * M_PI);
-        double shrinks[LANES], precisions[LANES], log_dets[LANES];
-        Py_ssize_t n = 0;
-        for (int w = 0; w < size; w++) {
-            const double scale = all_shrinks[first + w] * all_widths[first + w];
-            shrinks[w] = all_shrinks[first + w];
-            precisions[w] = 1.0 / (scale * scale);
-            log_dets[w] = f.d * log(scale * scale);
-        }
-        for (Py_ssize_t part = 0; part < f.n_parts; part++)
-            for (int w = 0; w < size; w++) {
-                work.peaks[part * f.n_widths + first + w] = -INFINITY;
-                work.sums[part * f.n_widths + first + w] = 0.0;
-            }
-        for (Py_ssize_t i = 0; i < f.k; i++)
-            for (int w = 0; w < size; w++)
-                if (used[f.parts[i] * f.n_widths + first + w]) {
-                    work.places[n++] = i;
-                    break;
-                }
-        for (Py_ssize_t c = 0; c < n; c++) {
-            const Py_ssize_t i = work.places[c];
-            const Py_ssize_t start = i < f.m ? f.starts[i] : 0;
-            const Py_ssize_t rank = i < f.m ? f.starts[i + 1] - start : 0;
-            const double* dets = i < f.m ? f.log_dets + i * f.n_kernels + first : log_dets;
-            const double base = f.log_weights[i] - constant;
-            double* peaks = work.peaks + f.parts[i] * f.n_widths + first;
-            double squares[LANES] = {0.0};
-            if (rank < f.d)
-                add_squares(size, f.d, f.point, f.means + i * f.d, shrinks, precisions, 0, squares);
-            if (rank > 0)
-                add_squares(
-                    size, rank, f.full ? f.projected + start : f.point, f.projections + start,
-                    shrinks, f.precisions + start * f.n_kernels + first, f.n_kernels, squares
-                );
-            /* Rounding may have made a square negative; one that overflows may be NaN. */
-            for (int w = 0; w < size; w++) {
-                const double square = squares[w] < 0.0 ? 0.0 : squares[w];
-                const double finite = base - 0.5 * dets[w] - 0.5 * square;
-                const double term = square == square ? finite : -INFINITY;
-                work.terms[c * size + w] = term;
-                peaks[w] = term > peaks[w] ? term : peaks[w];
+        double sums[LANES] = {0.0}, others[LANES] = {0.0};
+        for (Py_ssize_t j = 0; j < d; j++) {
+            IN_LANES
+            const double coordinate = x[j];
+            const double* row = means + j * LANES;
+            for (int a = 0; a < LANES; a++) {
+                const double delta = coordinate - row[a];
+                sums[a] += delta * delta;
+                others[a] += delta * row[a];
             }
         }
-        for (Py_ssize_t c = 0; c < n; c++) {
-            const double* peaks = work.peaks + f.parts[work.places[c]] * f.n_widths + first;
-            for (int w = 0; w < size; w++) {
-                const double below = work.terms[c * size + w] - peaks[w];
-                work.terms[c * size + w] = below > -700.0 ? below : -700.0;
-            }
-        }
-        for (Py_ssize_t c = 0; c < n * size; c++)
-            work.terms[c] = exp_within(work.terms[c]);
-        for (Py_ssize_t c = 0; c < n; c++) {
-            double* sums = work.sums + f.parts[work.places[c]] * f.n_widths + first;
-            for (int w = 0; w < size; w++)
-                sums[w] += work.terms[c * size + w];
+        for (int a = 0; a < LANES; a++) {
+            squares[a] = sums[a];
+            products[a] = others[a];
         }
     }
 
-    /* Under those kernels that compounds have, and under the others; the compiler unrolls what has
-       the usual number of them. */
+    /* sum_j precisions[j] * (x[j] - shrink * means[j])^2, with some memory for the lanes */
+    INLINE double weighted_square(
+        Py_ssize_t n, const double* restrict x, const double* restrict means, double shrink,
+        const double* restrict precisions, double* restrict lanes
+    ) {
+        double sums[LANES] = {0.0}, total = 0.0;
+        Py_ssize_t j = 0;
+        for (; j + LANES <= n; j += LANES) {
+            IN_LANES
+            for (int a = 0; a < LANES; a++) {
+                const double delta = x[j + a] - shrink * means[j + a];
+                sums[a] += precisions[j + a] * (delta * delta);
+            }
+        }
+        if (j > 0) {
+            for (int a = 0; a < LANES; a++)
+                lanes[a] = sums[a];
+            for (int a = 0; a < LANES; a++)
+                total += lanes[a];
+        }
+        for (; j < n; j++) {
+            const double delta = x[j] - shrink * means[j];
+            total += precisions[j] * (delta * delta);
+        }
+        return total;
+    }
+
+    /* |x - shrink * mean|^2 of one component. */
+    INLINE double square_from(Family f, const double* x, Py_ssize_t c, double shrink) {
+        const double* mean = f.means + c / LANES * LANES * f.d + c % LANES;
+        double total = 0.0;
+        for (Py_ssize_t j = 0; j < f.d; j++) {
+            const double delta = x[j] - shrink * mean[j * LANES];
+            total += delta * delta;
+        }
+        return total;
+    }
+
+    /* |x - shrink * mean|^2 of components, where rounding allows from the squares without. */
+    INLINE void shrunk_squares(
+        Family f, Work work, Py_ssize_t first, Py_ssize_t last, double shrink, double longest,
+        double* restrict out
+    ) {
+        const double stretch = 1.0 - shrink, rest = stretch * stretch, twice = 2.0 * stretch;
+        for (Py_ssize_t c = first; c < last; c++)
+            out[c - first] = work.squares[c] + (twice * work.products[c] + rest * f.lengths[c]);
+        for (Py_ssize_t c = first; c < last; c++)
+            if (!(rest * f.lengths[c] < longest))
+                out[c - first] = square_from(f, work.point, c, shrink);
+    }
+
+    INLINE double largest(Py_ssize_t n, const double* values, double* restrict lanes) {
+        double tops[LANES], top = -INFINITY;
+        Py_ssize_t i = 0;
+        for (int a = 0; a < LANES; a++)
+            tops[a] = -INFINITY;
+        for (; i + LANES <= n; i += LANES) {
+            IN_LANES
+            for (int a = 0; a < LANES; a++)
+                tops[a] = values[i + a] > tops[a] ? values[i + a] : tops[a];
+        }
+        for (int a = 0; a < LANES; a++)
+            lanes[a] = tops[a];
+        for (int a = 0; a < LANES; a++)
+            top = lanes[a] > top ? lanes[a] : top;
+        for (; i < n; i++)
+            top = values[i] > top ? values[i] : top;
+        return top;
+    }
+
+    /* sum_i exp(terms[i] - peak); there is room for LANES more */
+    INLINE double exponential_sum(
+        Py_ssize_t n, double* restrict terms, double peak, double* restrict lanes
+    ) {
+        const Py_ssize_t end = (n + LANES - 1) / LANES * LANES;
+        double sums[LANES] = {0.0}, total = 0.0;
+        for (int a = 0; a < LANES; a++)
+            terms[n + a] = -INFINITY;
+        for (Py_ssize_t i = 0; i < end; i++) {
+            const double below = terms[i] - peak;
+            terms[i] = below > -700.0 ? below : -700.0;
+        }
+        for (Py_ssize_t i = 0; i < end; i++)
+            terms[i] = exp_within(terms[i]);
+        for (Py_ssize_t i = 0; i < end; i += LANES) {
+            IN_LANES
+            for (int a = 0; a < LANES; a++)
+                sums[a] += terms[i + a];
+        }
+        for (int a = 0; a < LANES; a++)
+            lanes[a] = sums[a];
+        for (int a = 0; a < LANES; a++)
+            total += lanes[a];
+        return total;
+    }
+
+    /* For each part, under each kernel that is used: the largest term, and the sum of
+       exp(term - largest). */
     FOR_EACH_PROCESSOR
-    static void mix_all(
-        Family f, const double* shrinks, const double* widths, const unsigned char* used, Work work
-    ) {
-        for (Py_ssize_t w = 0; w < f.n_widths; ) {
-            const Py_ssize_t end = w < f.n_kernels ? f.n_kernels : f.n_widths;
-            const int size = end - w < LANES ? (int)(end - w) : LANES;
-            if (size == LANES)
-                mix(LANES, f, w, shrinks, widths, used, work);
-            else
-                mix(size, f, w, shrinks, widths, used, work);
-            w += size;
+    static void mix(Family f, double longest_shift, const unsigned char* used, Work work) {
+        const double constant = 0.5 * f.d * log(2.0 * M_PI);
+        for (Py_ssize_t first = 0; first < f.k; first += LANES) {
+            if (f.asked[first / LANES])
+                distances(
+                    f.d, work.point, f.means + first * f.d, work.squares + first,
+                    work.products + first
+                );
+        }
+        for (Py_ssize_t part = 0; part < f.n_parts; part++) {
+            const Py_ssize_t* ends = f.ends + part;
+            const Py_ssize_t n_compounds = ends[1] - ends[0];
+            const Py_ssize_t n = n_compounds + ends[f.n_parts + 1] - ends[f.n_parts];
+            for (Py_ssize_t w = 0; w < f.n_widths; w++) {
+                const Py_ssize_t number = part * f.n_widths + w;
+                const double shrink = f.shrinks[w], scale = shrink * f.widths[w];
+                const double narrow = scale * scale, precision = 1.0 / narrow;
+                const double longest = longest_shift * narrow;
+                double* terms = work.terms;
+                if (!used[number])
+                    continue;
+                shrunk_squares(f, work, ends[0], ends[1], shrink, longest, terms);
+                for (Py_ssize_t c = 0; c < n_compounds; c++) {
+                    const Py_ssize_t i = f.places[ends[0] + c], start = f.starts[i];
+                    const Py_ssize_t rank = f.starts[i + 1] - start;
+                    double square = rank < f.d ? precision * terms[c] : 0.0;
+                    square += weighted_square(
+                        rank, f.full ? work.projected + start : work.point, f.projections + start,
+                        shrink, f.precisions + w * f.n_vectors + start, work.lanes
+                    );
+                    /* Rounding may have made it negative. */
+                    square = square < 0.0 ? 0.0 : square;
+                    terms[c] = f.log_weights[ends[0] + c] - constant
+                        - 0.5 * (f.log_dets[i * f.n_kernels + w] + square);
+                }
+                terms += n_compounds;
+                shrunk_squares(
+                    f, work, ends[f.n_parts], ends[f.n_parts + 1], shrink, longest, terms
+                );
+                {
+                    const double* log_weights = f.log_weights + ends[f.n_parts];
+                    const double base = -constant - 0.5 * f.d * log(narrow);
+                    for (Py_ssize_t c = 0; c < n - n_compounds; c++) {
+                        double square = precision * terms[c];
+                        square = square < 0.0 ? 0.0 : square;
+                        terms[c] = log_weights[c] + base - 0.5 * square;
+                    }
+                }
+                /* A square that overflows may be not a number. */
+                for (Py_ssize_t c = 0; c < n; c++)
+                    work.terms[c] = work.terms[c] == work.terms[c] ? work.terms[c] : -INFINITY;
+                work.peaks[number] = largest(n, work.terms, work.lanes);
+                work.sums[number] = 0.0;
+                if (work.peaks[number] > -INFINITY)
+                    work.sums[number] =
+                        exponential_sum(n, work.terms, work.peaks[number], work.lanes);
+            }
         }
     }
 
@@ -143,39 +237,57 @@ cdef extern from *:
                 total += weights[i] * sums[i] * exp_within(peaks[i] - top);
         return top > -INFINITY ? top + log(total) : -INFINITY;
     }
+
+    /* log sum_i exp(logs[i * stride]) */
+    static double log_sum(Py_ssize_t n, Py_ssize_t stride, const double* logs) {
+        double top = -INFINITY, total = 0.0;
+        for (Py_ssize_t i = 0; i < n; i++)
+            top = logs[i * stride] > top ? logs[i * stride] : top;
+        for (Py_ssize_t i = 0; i < n; i++)
+            if (logs[i * stride] - top > -700.0)
+                total += exp_within(logs[i * stride] - top);
+        return top > -INFINITY ? top + log(total) : -INFINITY;
+    }
     """
     enum: LANES
 
     ctypedef struct Family:
-        Py_ssize_t d, k, m, n_parts, n_kernels, n_widths
+        Py_ssize_t d, k, m, n_parts, n_kernels, n_widths, n_vectors
         int full
-        const double* point
-        const double* projected
-        const double* log_weights
         const double* means
+        const double* lengths
+        const double* log_weights
+        const double* log_dets
         const double* projections
         const double* precisions
-        const double* log_dets
-        const Py_ssize_t* parts
+        const double* shrinks
+        const double* widths
+        const Py_ssize_t* places
+        const Py_ssize_t* ends
         const Py_ssize_t* starts
+        const unsigned char* asked
 
     ctypedef struct Work:
+        const double* point
+        const double* projected
+        double* squares
+        double* products
         double* terms
         double* peaks
         double* sums
-        Py_ssize_t* places
+        double* lanes
 
-    void mix_all(
-        Family family, const double* shrinks, const double* widths, const unsigned char* used,
-        Work work
+    void mix(
+        Family family, double longest_shift, const unsigned char* used, Work work
     ) noexcept nogil
     double mixture(
         Py_ssize_t n, const double* weights, const double* peaks, const double* sums
     ) noexcept nogil
+    double log_sum(Py_ssize_t n, Py_ssize_t stride, const double* logs) noexcept nogil
 
 
 cdef class RowFamily:
-    """What a row is scored by under the kernels of one family, checked once for many rows.
+    """What a row is scored by under the kernels of one family, arranged once for many rows.
 
     Parameters
     ----------
@@ -188,118 +300,216 @@ cdef class RowFamily:
         What `_log_density.log_mixtures` takes after the weights.
     """
 
-    cdef const double[::1] center, spread, matrix, log_weights, projections, widths, shrinks
-    cdef const double[:, ::1] means, vectors, precisions, log_dets
-    cdef const Py_ssize_t[::1] parts, starts
-    cdef unsigned char[::1] with_compounds  # which of the parts
+    cdef const double[::1] center, spread, matrix, projections, widths, shrinks
+    cdef const double[:, ::1] vectors, log_dets
+    cdef const Py_ssize_t[::1] starts
+    cdef double[::1] blocks, of_components
+    cdef double[:, ::1] precisions
+    cdef Py_ssize_t[::1] numbers
+    cdef unsigned char[::1] with_compounds, asked  # which of the parts; see `Family`
     cdef double log_det
     cdef Family family
 
     def __init__(
-        self, center, spread, matrix, double log_det, log_weights, means, parts, vectors,
-        projections, precisions, starts, log_dets, widths, shrinks,
+        self, center, spread, matrix, double log_det, const double[::1] log_weights,
+        const double[:, ::1] means, const Py_ssize_t[::1] parts, vectors, projections,
+        const double[:, ::1] precisions, starts, log_dets, widths, shrinks,
     ):
-        cdef Py_ssize_t i
-        self.center, self.spread, self.matrix, self.log_det = center, spread, matrix, log_det
-        self.log_weights, self.means, self.parts = log_weights, means, parts
-        self.vectors, self.projections, self.precisions = vectors, projections, precisions
-        self.starts, self.log_dets = starts, log_dets
-        self.widths, self.shrinks = widths, shrinks
+        cdef Py_ssize_t c, i, j, p, first
         cdef Family* f = &self.family
-        f.d, f.k, f.m = self.means.shape[1], self.means.shape[0], self.starts.shape[0] - 1
-        f.n_kernels, f.n_widths = self.precisions.shape[1], self.widths.shape[0]
-        f.full = self.vectors.shape[0] > 0
+        self.center, self.spread, self.matrix, self.log_det = center, spread, matrix, log_det
+        self.vectors, self.projections, self.starts = vectors, projections, starts
+        self.log_dets, self.widths, self.shrinks = log_dets, widths, shrinks
+        f.d, f.k, f.m = means.shape[1], means.shape[0], self.starts.shape[0] - 1
+        f.n_kernels, f.n_widths = precisions.shape[1], self.widths.shape[0]
+        f.n_vectors, f.full = precisions.shape[0], self.vectors.shape[0] > 0
         check_shapes(
             f.d, self.matrix.shape[0],
-            0 <= f.m <= f.k == self.log_weights.shape[0] == self.parts.shape[0] and 0 < f.k
+            0 <= f.m <= f.k == log_weights.shape[0] == parts.shape[0] and 0 < f.k
             and self.vectors.shape[1] == f.d
             and self.center.shape[0] == self.spread.shape[0] == f.d
-            and self.projections.shape[0] == self.precisions.shape[0] == self.starts[f.m]
-            and self.vectors.shape[0] in (0, self.starts[f.m])
+            and self.projections.shape[0] == f.n_vectors == self.starts[f.m]
+            and self.vectors.shape[0] in (0, f.n_vectors)
             and self.log_dets.shape[0] == f.m and f.n_kernels == self.log_dets.shape[1]
             and f.n_kernels <= f.n_widths == self.shrinks.shape[0] and 0 < f.n_widths,
         )
-        f.log_weights, f.means, f.starts, f.parts = (
-            &self.log_weights[0], &self.means[0, 0], &self.starts[0], &self.parts[0]
-        )
-        f.n_parts = number_of_parts(self.parts)
+        f.n_parts = number_of_parts(parts)
         self.with_compounds = np.zeros(f.n_parts, dtype=np.uint8)
-        for i in range(f.m):
-            self.with_compounds[self.parts[i]] = 1
+        self.numbers = np.zeros(f.k + 2 * f.n_parts + 2, dtype=np.intp)
+        self.asked = np.zeros(f.k, dtype=np.uint8)
+        self.blocks = np.zeros((f.k + LANES - 1) // LANES * LANES * f.d)
+        self.of_components = np.empty(2 * f.k)
+        self.precisions = np.empty((f.n_kernels, f.n_vectors))
+        cdef Py_ssize_t* ends = &self.numbers[0]
+        cdef Py_ssize_t* places = ends + 2 * f.n_parts + 2
+        cdef double* lengths = &self.of_components[0]
+        cdef double* ordered_weights = lengths + f.k
+        with nogil:
+            # How many there are, one place later two: where they begin, and when they are in, end.
+            for i in range(f.k):
+                p = parts[i] if i < f.m else f.n_parts + parts[i]
+                ends[p + 2] += 1
+                if i < f.m:
+                    self.with_compounds[p] = 1
+            for p in range(2, 2 * f.n_parts + 2):
+                ends[p] += ends[p - 1]
+            for i in range(f.k):
+                p = parts[i] if i < f.m else f.n_parts + parts[i]
+                c = ends[p + 1]
+                ends[p + 1] += 1
+                places[c] = i
+                ordered_weights[c] = log_weights[i]
+                if i >= f.m or self.starts[i + 1] - self.starts[i] < f.d:
+                    self.asked[c // LANES] = 1
+                lengths[c] = 0.0
+                first = c // LANES * LANES * f.d + c % LANES
+                for j in range(f.d):
+                    self.blocks[first + j * LANES] = means[i, j]
+                    lengths[c] += means[i, j] * means[i, j]
+            for i in range(f.n_vectors):
+                for j in range(f.n_kernels):
+                    self.precisions[j, i] = precisions[i, j]
+        f.means, f.lengths, f.log_weights = &self.blocks[0], lengths, ordered_weights
+        f.places, f.ends, f.starts = places, ends, &self.starts[0]
+        f.widths, f.shrinks, f.asked = &self.widths[0], &self.shrinks[0], &self.asked[0]
         if f.m:
             f.log_dets = &self.log_dets[0, 0]
-        if self.starts[f.m]:
+        if f.n_vectors:
             f.projections, f.precisions = &self.projections[0], &self.precisions[0, 0]
 
+    cdef bint in_frame_of(self, RowFamily other):
+        return (
+            &self.center[0] == &other.center[0] and &self.spread[0] == &other.spread[0]
+            and &self.matrix[0] == &other.matrix[0] and self.family.d == other.family.d
+        )
 
-def log_mixtures_of_row(const double[::1] row, list families, list weights):
-    """Log-densities of one row in data units under mixtures, in nats.
+
+cdef class RowKDE:
+    """Families and what their densities count in mixtures, checked once for many rows.
+
+    Parameters
+    ----------
+    families : list of RowFamily
+    weights : list of (n_mixtures, n_parts, n_widths) arrays
+        Of each family; of parts with compounds only those under the first kernels count.
+    """
+
+    cdef list families
+    cdef Py_ssize_t n_mixtures
+    cdef double[::1] weights  # of all families, one after the other
+    cdef unsigned char[::1] used  # which of the densities of each family
+    cdef Py_ssize_t[::1] frames  # of each family, the number of the first one in its frame
+    cdef Py_ssize_t d, n_densities, most_densities, most_components, most_vectors
+
+    def __init__(self, list families, list weights):
+        cdef Py_ssize_t n, i, j, number, first
+        cdef RowFamily family
+        cdef const double[:, :, ::1] weight
+        self.families, self.n_mixtures = families, len(weights[0])
+        self.d = (<RowFamily?>families[0]).family.d
+        self.frames = np.empty(len(families), dtype=np.intp)
+        for number, (family, weight) in enumerate(zip(families, weights, strict=True)):
+            check_shapes(
+                self.d, self.d,
+                family.family.d == self.d and weight.shape[0] == self.n_mixtures > 0
+                and weight.shape[1] == family.family.n_parts
+                and weight.shape[2] == family.family.n_widths,
+            )
+            n = family.family.n_parts * family.family.n_widths
+            self.n_densities += n
+            self.most_densities = max(self.most_densities, n)
+            self.most_components = max(self.most_components, family.family.k)
+            self.most_vectors = max(self.most_vectors, family.family.n_vectors)
+            first = 0
+            while first < number and not family.in_frame_of(<RowFamily>families[first]):
+                first += 1
+            self.frames[number] = first
+        self.weights = np.empty(self.n_mixtures * self.n_densities)
+        self.used = np.zeros(self.n_densities, dtype=np.uint8)
+        first = 0
+        for family, weight in zip(families, weights):
+            n = family.family.n_parts * family.family.n_widths
+            for j in range(self.n_mixtures):
+                for i in range(n):
+                    self.weights[self.n_mixtures * first + j * n + i] = (&weight[j, 0, 0])[i]
+                    self.used[first + i] |= (&weight[j, 0, 0])[i] > 0.0
+            for i in range(n):
+                if (self.used[first + i] and i % family.family.n_widths >= family.family.n_kernels
+                        and family.with_compounds[i // family.family.n_widths]):
+                    raise ValueError("Compounds are not decomposed under all the kernels.")
+            first += n
+
+
+def log_mixtures_of_row(const double[::1] row, list kdes):
+    """Log-densities of one row in data units under the mixtures of KDEs, in nats.
 
     Parameters
     ----------
     row : (d,) array
-    families : list of RowFamily
-    weights : list of (n_mixtures, n_parts, n_widths) arrays
-        What each family's densities count in the mixtures; of parts with compounds only those
-        under the first kernels do.
+    kdes : list of RowKDE
+        Of as many mixtures each.
 
     Returns
     -------
-    (n_families, n_mixtures) array
-        As that of `log_mixtures` for each family.
+    (n_kdes, n_mixtures) array
+        Not NaN and below +inf for any row; -inf where the density is zero.
     """
-    cdef Py_ssize_t d = row.shape[0], i, j, n, m, most = 1, longest = 1, densities = 1, n_mixtures
+    cdef Py_ssize_t d = row.shape[0], i, j, n, first, number, most_families = 1, most_densities = 1
+    cdef Py_ssize_t most_components = 1, most_vectors = 1, n_mixtures
     cdef double one = 1.0, zero = 0.0
     cdef int order = <int>d, columns, step = 1
     cdef char transposed = b"T"
+    cdef RowKDE kde
     cdef RowFamily family
-    cdef Family f
     cdef Work work
-    cdef const double[:, :, ::1] weight
-    n_mixtures = len(weights[0])
-    for family, weight in zip(families, weights, strict=True):
-        f = family.family
-        check_shapes(
-            d, family.matrix.shape[0],
-            f.d == d and weight.shape[0] == n_mixtures and weight.shape[1] == f.n_parts
-            and weight.shape[2] == f.n_widths,
-        )
-        most = max(most, f.k)
-        longest = max(longest, family.projections.shape[0])
-        densities = max(densities, f.n_parts * f.n_widths)
-    out = np.empty((len(families), n_mixtures))
+    n_mixtures = (<RowKDE?>kdes[0]).n_mixtures
+    for kde in kdes:
+        check_shapes(d, d, kde.d == d and kde.n_mixtures == n_mixtures)
+        most_families = max(most_families, len(kde.families))
+        most_densities = max(most_densities, kde.most_densities)
+        most_components = max(most_components, kde.most_components)
+        most_vectors = max(most_vectors, kde.most_vectors)
+    most_components = (most_components + LANES - 1) // LANES * LANES
+    out = np.empty((len(kdes), n_mixtures))
     cdef double[:, ::1] result = out
-    cdef double[::1] point = np.empty(d), projected = np.empty(longest)
-    cdef double[::1] scratch = np.empty(coordinates_size(d, d * d)), terms = np.empty(LANES * most)
-    cdef double[:, ::1] densities_of = np.empty((2, densities))
-    cdef Py_ssize_t[::1] places = np.empty(most, dtype=np.intp)
-    cdef unsigned char[::1] used = np.empty(densities, dtype=np.uint8)
-    work.terms, work.places = &terms[0], &places[0]
-    work.peaks, work.sums = &densities_of[0, 0], &densities_of[1, 0]
-    for m, (family, weight) in enumerate(zip(families, weights)):
-        f = family.family
-        f.point, f.projected = &point[0], &projected[0]
-        n = f.n_parts * f.n_widths
-        with nogil:
-            map_points(
-                coordinates(
-                    d, family.matrix.shape[0] != d, &family.center[0], &family.spread[0],
-                    &family.matrix[0], &scratch[0],
-                ),
-                1, &row[0], &point[0],
-            )
-            if f.full:
-                columns = <int>f.starts[f.m]
-                dgemv(&transposed, &order, &columns, &one, <double*>&family.vectors[0, 0], &order,
-                      &point[0], &step, &zero, &projected[0], &step)
-            for i in range(n):
-                used[i] = 0
+    cdef double[:, ::1] points = np.empty((most_families, d))
+    cdef double[:, ::1] logs = np.empty((most_families, n_mixtures))
+    cdef double[::1] scratch = np.empty(
+        coordinates_size(d, d * d) + most_vectors + 3 * most_components + 2 * LANES
+        + 2 * most_densities
+    )
+    cdef double* projected = &scratch[0] + coordinates_size(d, d * d)
+    work.projected = projected
+    work.squares = projected + most_vectors
+    work.products = work.squares + most_components
+    work.terms = work.products + most_components
+    work.peaks = work.terms + most_components + LANES
+    work.sums = work.peaks + most_densities
+    work.lanes = work.sums + most_densities
+    for i, kde in enumerate(kdes):
+        first = 0
+        for number, family in enumerate(kde.families):
+            work.point = &points[kde.frames[number], 0]
+            n = family.family.n_parts * family.family.n_widths
+            with nogil:
+                if kde.frames[number] == number:
+                    map_points(
+                        coordinates(
+                            d, family.matrix.shape[0] != d, &family.center[0], &family.spread[0],
+                            &family.matrix[0], &scratch[0],
+                        ),
+                        1, &row[0], &points[number, 0],
+                    )
+                if family.family.full:
+                    columns = <int>family.family.n_vectors
+                    dgemv(&transposed, &order, &columns, &one, <double*>&family.vectors[0, 0],
+                          &order, <double*>work.point, &step, &zero, projected, &step)
+                mix(family.family, longest_shift(), &kde.used[first], work)
                 for j in range(n_mixtures):
-                    used[i] |= (&weight[j, 0, 0])[i] > 0.0
-                if (used[i] and i % f.n_widths >= f.n_kernels
-                        and family.with_compounds[i // f.n_widths]):
-                    raise ValueError("Compounds are not decomposed under all the kernels.")
-            mix_all(f, &family.shrinks[0], &family.widths[0], &used[0], work)
-            for j in range(n_mixtures):
-                result[m, j] = family.log_det + mixture(n, &weight[j, 0, 0], work.peaks, work.sums)
+                    logs[number, j] = family.log_det + mixture(
+                        n, &kde.weights[n_mixtures * first + j * n], work.peaks, work.sums
+                    )
+            first += n
+        for j in range(n_mixtures):
+            result[i, j] = log_sum(len(kde.families), n_mixtures, &logs[0, j])
     return out
