@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from inspect import signature
+from numbers import Integral
 from typing import Any, ClassVar
 
 import numpy as np
+from joblib import effective_n_jobs
 from sklearn.base import BaseEstimator
 from threadpoolctl import ThreadpoolController
 
@@ -111,10 +115,27 @@ class BaseOnlineKDE(BaseEstimator):
 
     # Names of what learning sets and `fit` forgets, besides the snapshot.
     _learned: ClassVar[tuple[str, ...]]
+    n_jobs: int | None
 
     def _forget(self) -> None:
         for name in (*self._learned, "_snapshot"):
             vars(self).pop(name, None)
+
+    def _n_threads(self) -> int:
+        if not (self.n_jobs is None or isinstance(self.n_jobs, Integral)):
+            raise TypeError(f"n_jobs must be None or an integer, got {self.n_jobs!r}.")
+        return effective_n_jobs(self.n_jobs)
+
+    def _in_threads(self, function: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+        """Results of function(item), in as many threads as n_jobs says.
+
+        Not joblib's, whose threads take longer to start than a block of rows takes to learn.
+        """
+        n_threads = min(self._n_threads(), len(items))
+        if n_threads <= 1:
+            return [function(item) for item in items]
+        with ThreadPoolExecutor(n_threads) as threads:
+            return list(threads.map(function, items))
 
     @abstractmethod
     def _restore(self) -> None:
@@ -128,7 +149,10 @@ class BaseOnlineKDE(BaseEstimator):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         check_format(type(self).__name__, state)
-        super().__setstate__(upgraded(state))
+        # Parameters that came later than the version by which it was stored have their defaults.
+        parameters = signature(type(self)).parameters.items()
+        later = {name: p.default for name, p in parameters if name not in state}
+        super().__setstate__(later | upgraded(state))
         held = [name in vars(self) for name in self._learned]
         if any(held):
             expect(all(held), type(self).__name__)

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from itertools import compress
-from numbers import Integral
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
-from joblib import effective_n_jobs
 from numpy.typing import ArrayLike
 from sklearn.base import ClassifierMixin
 from sklearn.utils import column_or_1d
@@ -22,7 +18,7 @@ from skokde._density import OnlineKDEDensity
 from skokde._engine._append import age_class_counts
 from skokde._engine.class_memory import ClassMemory
 from skokde._engine.experts import build_kde
-from skokde._engine.kde import KDE, in_boxes, log, log_densities_of_groups_in_row
+from skokde._engine.kde import KDE, in_boxes, in_parts, log, log_densities_of_groups_in_row
 from skokde._engine.pooling import (
     Discriminant,
     LogLinearPool,
@@ -52,7 +48,7 @@ from skokde._validation import (
 # In nats: a class that is farther below the best one is as impossible as this.
 FARTHEST = 1e300
 
-DENSITY_PARAMETERS = tuple(OnlineKDEDensity().get_params())
+DENSITY_PARAMETERS = tuple(name for name in OnlineKDEDensity().get_params() if name != "n_jobs")
 
 
 class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
@@ -85,8 +81,8 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         Prior probabilities in the order of ``classes_``, of sum one. They are divided by their sum
         over the classes of which a sample has been seen. None: proportional to ``class_count_``.
     n_jobs : int, default=None
-        Threads, over classes; the result does not depend on it. None means 1, unless in a
-        :func:`joblib.parallel_config` context; -1 means all cores.
+        Threads, over classes, and over rows that are scored; the result does not depend on it. None
+        means 1, unless in a :func:`joblib.parallel_config` context; -1 means all cores.
 
     Attributes
     ----------
@@ -437,14 +433,22 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         settings = self._scoring_settings()
         out = np.full((len(X), len(prior)), -np.inf)
         codes = self._scored(prior)
-        order = in_boxes(X, self._n_terms(codes, settings))
-        rows = X[order]
+        kdes = self._in_threads(lambda code: self.estimators_[code]._kde(settings), codes)
 
-        def score(code: int) -> None:
-            out[order, code] = self.estimators_[code]._kde(settings).log_density(rows)
+        def score(task: tuple[int, KDE, np.ndarray]) -> None:
+            code, kde, part = task
+            out[part, code] = kde.log_density(X[part])
 
-        self._in_threads(score, codes)
+        self._in_threads(score, self._tasks(X, codes, kdes, settings))
         return out
+
+    def _tasks(
+        self, X: np.ndarray, codes: list[int], kdes: list[KDE], settings: Settings
+    ) -> list[tuple[int, KDE, np.ndarray]]:
+        """Classes, their KDEs and places of rows that are scored at a time."""
+        n_terms = settings.n_experts * sum(self.estimators_[c]._mixture.n_components for c in codes)
+        parts = in_parts(in_boxes(X, n_terms))
+        return [(code, kde, part) for code, kde in zip(codes, kdes, strict=True) for part in parts]
 
     def _scored_pool(self, settings: Settings) -> tuple[LogLinearPool, tuple[bool, ...]]:
         """The pool of the groups of experts that are of use, and which these are."""
@@ -473,26 +477,21 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         def kde_of(code: int) -> KDE:
             return self.estimators_[code]._kde(settings, scored)
 
+        kdes = self._in_threads(kde_of, codes)
         if len(X) == 1 and settings.n_experts > 1:
-            kdes = self._in_threads(kde_of, codes)
             out[:, 0, codes] = log_densities_of_groups_in_row(X[0], kdes).T
             return out
-        order = in_boxes(X, self._n_terms(codes, settings))
-        rows = X[order]
 
-        def score(code: int) -> None:
-            out[:, order, code] = kde_of(code).log_densities_of_groups(rows).T
+        def score(task: tuple[int, KDE, np.ndarray]) -> None:
+            code, kde, part = task
+            out[:, part, code] = kde.log_densities_of_groups(X[part]).T
 
-        self._in_threads(score, codes)
+        self._in_threads(score, self._tasks(X, codes, kdes, settings))
         return out
 
     def _scored(self, prior: np.ndarray) -> list[int]:
         """Numbers of the classes with a sample and a prior that is not zero."""
         return np.flatnonzero(self._is_seen() & (prior > 0.0)).tolist()
-
-    def _n_terms(self, codes: list[int], settings: Settings) -> int:
-        """How many terms the densities of some classes have, at most."""
-        return settings.n_experts * sum(self.estimators_[c]._mixture.n_components for c in codes)
 
     def _set_classes(self, classes: np.ndarray, *, declared: bool) -> None:
         """Set `classes_`, which hold those that were there before."""
@@ -597,19 +596,6 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         self.class_count_ = class_count
         self._class_memory = class_memory
         self._snapshot = Snapshot(getattr(self, "_snapshot", None))
-
-    def _in_threads(self, function: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
-        """Results of function(item), in as many threads as n_jobs says.
-
-        Not joblib's, whose threads take longer to start than a block of rows takes to learn.
-        """
-        if not (self.n_jobs is None or isinstance(self.n_jobs, Integral)):
-            raise TypeError(f"n_jobs must be None or an integer, got {self.n_jobs!r}.")
-        n_jobs = effective_n_jobs(self.n_jobs)
-        if n_jobs == 1:
-            return [function(item) for item in items]
-        with ThreadPoolExecutor(n_jobs) as threads:
-            return list(threads.map(function, items))
 
     def _check_priors(self) -> np.ndarray | None:
         if self.priors is None:

@@ -22,7 +22,7 @@ from skokde._engine.experts import (
     reference_part,
     weights_by_kind,
 )
-from skokde._engine.kde import KDE, in_boxes
+from skokde._engine.kde import KDE, in_boxes, in_parts
 from skokde._engine.learn import learn
 from skokde._engine.mixture import Mixture
 from skokde._engine.outliers import inlier_moments, inliers
@@ -100,6 +100,9 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
     max_components : int, default=None
         Never hold more components than this, at least 2, even where it takes merges beyond the
         threshold. None: no cap.
+    n_jobs : int, default=None
+        Threads, over rows that are scored; the result does not depend on it. None means 1, unless
+        in a :func:`joblib.parallel_config` context; -1 means all cores.
 
     Attributes
     ----------
@@ -193,12 +196,14 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         bandwidth: str | float | ArrayLike = "predictive",
         forgetting_factor: float | str = 1.0,
         max_components: int | None = None,
+        n_jobs: int | None = None,
     ):
         self.covariance_type = covariance_type
         self.compression_threshold = compression_threshold
         self.bandwidth = bandwidth
         self.forgetting_factor = forgetting_factor
         self.max_components = max_components
+        self.n_jobs = n_jobs
 
     def fit(self, X: ArrayLike, y: Any = None, sample_weight: ArrayLike | None = None) -> Self:
         """Forget what was learned and stream the rows of X in order.
@@ -300,8 +305,13 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         X = check_rows(self, X, reset=False)
         with one_blas_thread():
             settings, out = self._settings(), np.empty(len(X))
-            order = in_boxes(X, settings.n_experts * self._mixture.n_components)
-            out[order] = self._kde(settings).log_density(X[order])
+            kde = self._kde(settings)
+
+            def score(part: np.ndarray) -> None:
+                out[part] = kde.log_density(X[part])
+
+            n_terms = settings.n_experts * self._mixture.n_components
+            self._in_threads(score, in_parts(in_boxes(X, n_terms)))
             return out
 
     def score(self, X: ArrayLike, y: Any = None) -> float:
@@ -433,6 +443,7 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
     def _learn_and_warn(self, X: np.ndarray, weights: np.ndarray) -> None:
         seen_before = getattr(self, "_n_samples_seen", 0.0)
         settings = check_settings(self, X.shape[1])
+        self._n_threads()  # of a wrong number the next prediction should not be the first to tell
         self._learn(X, weights, settings)
         # Once, and not while every stream is degenerate.
         if seen_before < INITIAL_LIMIT <= self._n_samples_seen:

@@ -830,10 +830,21 @@ BAD_SETTINGS = [
         ("calibrate", value, TypeError, "must be True or False")
         for value in (None, 1, 0.0, "yes", [True])
     ],
-    ("n_jobs", 0, ValueError, ""),
-    ("n_jobs", "2", TypeError, "must be None or an integer"),
-    ("n_jobs", 1.5, TypeError, "must be None or an integer"),
 ]
+BAD_N_JOBS = [
+    (0, ValueError, ""),
+    ("2", TypeError, "must be None or an integer"),
+    (1.5, TypeError, "must be None or an integer"),
+]
+
+
+@pytest.mark.parametrize(("value", "error", "match"), BAD_N_JOBS, ids=str)
+@both_fits
+@all_beginnings
+@both_estimators
+def test_bad_n_jobs(Estimator, beginning, method, value, error, match):
+    estimator = beginning(Estimator)
+    assert_refuses_parameter(estimator, beginning, method, "n_jobs", value, error, match)
 
 
 @pytest.mark.parametrize(("parameter", "value", "error", "match"), BAD_SETTINGS, ids=str)

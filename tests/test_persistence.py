@@ -91,6 +91,8 @@ def test_stored_files_of_each_format(path):
     with path.open("rb") as file:
         stored = pickle.load(file)
     estimator = stored["estimator"]
+    # Parameters that came later have their defaults.
+    assert estimator.get_params().keys() == type(estimator)().get_params().keys()
     scores = estimator.score_samples(stored["X"])
     same = "format-1-classifier.pkl", "format-3-density.pkl", "format-4-density*.pkl"
     if any(map(path.match, same)):

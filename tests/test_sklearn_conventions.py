@@ -158,9 +158,10 @@ def test_get_and_set_params(Estimator):
         "bandwidth": "predictive",
         "forgetting_factor": 1.0,
         "max_components": None,
+        "n_jobs": None,
     }
     if Estimator is OnlineKDEClassifier:
-        defaults |= {"calibrate": True, "priors": None, "n_jobs": None}
+        defaults |= {"calibrate": True, "priors": None}
     assert estimator.get_params() == defaults
     assert estimator.set_params(bandwidth=0.5, max_components=7) is estimator
     assert estimator.get_params() == defaults | {"bandwidth": 0.5, "max_components": 7}

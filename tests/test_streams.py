@@ -664,6 +664,30 @@ def test_n_jobs_is_what_uses_threads(long_stream, monkeypatch, n_jobs, expected)
     assert (threads != {threading.get_ident()}) == expected
 
 
+@pytest.mark.parametrize("spread", [1.0, 300.0])  # the latter so that blocks leave out components
+@both_structures
+def test_n_jobs_changes_no_score(monkeypatch, covariance_type, spread):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(3000, 2)) + spread * rng.integers(0, 5, size=(3000, 2))
+    y = rng.integers(0, 2, size=len(X))
+    log_mixtures, threads = skokde._engine.kde.log_mixtures, set()
+
+    def noted(*arguments):
+        threads.add(threading.get_ident())
+        return log_mixtures(*arguments)
+
+    monkeypatch.setattr(skokde._engine.kde, "log_mixtures", noted)
+    density = OnlineKDEDensity(covariance_type=covariance_type).fit(X[:600])
+    classifier = OnlineKDEClassifier(covariance_type=covariance_type).fit(X[:600], y[:600])
+    for score in (density.score_samples, classifier.predict_proba, classifier.score_samples):
+        estimator, scores = score.__self__, []
+        for n_jobs in (None, 3):
+            threads.clear()
+            scores.append(score.__func__(estimator.set_params(n_jobs=n_jobs), X))
+            assert (threads != {threading.get_ident()}) == (n_jobs == 3)
+        np.testing.assert_array_equal(*scores)
+
+
 def test_n_jobs_of_a_context(long_stream, assert_same_model):
     X, y = long_stream["X"][:300], long_stream["y"][:300]
     expected = OnlineKDEClassifier().fit(X, y)

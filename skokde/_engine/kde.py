@@ -19,6 +19,8 @@ from skokde._engine.whitening import Frame
 FAR = 10.0
 # Components times experts: with fewer, an order of the rows takes longer than it saves.
 FEW_TERMS = 4000
+# Rows that are scored at a time.
+PART = 8 * BOX
 
 
 class Components(NamedTuple):
@@ -441,6 +443,15 @@ def parted(points: np.ndarray, chosen: np.ndarray) -> np.ndarray:
     half = max(1, len(chosen) // (2 * BOX)) * BOX
     order = chosen[np.argpartition(side, half)]
     return np.concatenate([parted(points, part) for part in (order[:half], order[half:])])
+
+
+def in_parts(order: np.ndarray) -> list[np.ndarray]:
+    """Rows in an order, so many at a time: what can be scored in threads.
+
+    The parts do not depend on the threads: where a block is far from most components, and what is
+    left out because of that, follows from the blocks before it in its part.
+    """
+    return [order[start : start + PART] for start in range(0, len(order), PART)]
 
 
 def in_one_shape(covariances: Sequence[np.ndarray]) -> np.ndarray:
