@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from itertools import compress
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -474,10 +475,8 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         out = np.full((n, len(X), len(prior)), -np.inf)
         codes = self._scored(prior)
 
-        def kde_of(code: int) -> KDE:
-            return self.estimators_[code]._kde(settings, scored)
-
-        kdes = self._in_threads(kde_of, codes)
+        key = settings.key, settings.shrinkage_target, scored
+        kdes = self._of_classes("kdes", key, codes, lambda density: density._kde(settings, scored))
         if len(X) == 1 and settings.n_experts > 1:
             out[:, 0, codes] = log_densities_of_groups_in_row(X[0], kdes).T
             return out
@@ -592,10 +591,24 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
                 new._learn(X[rows], weights[rows], settings)
             return new
 
-        self.estimators_ = self._in_threads(learned, range(len(class_count)))
+        changing = sorted(came) if self._in_step(parameters) else range(len(class_count))
+        estimators = self.estimators_.copy()
+        for code, estimator in zip(changing, self._in_threads(learned, changing), strict=True):
+            estimators[code] = estimator
+        self.estimators_ = estimators
         self.class_count_ = class_count
         self._class_memory = class_memory
         self._snapshot = Snapshot(getattr(self, "_snapshot", None))
+        self._snapshot.get("in step", None, lambda: (estimators, parameters))
+
+    def _in_step(self, parameters: dict[str, Any]) -> bool:
+        """Whether it is known that all densities have these parameters."""
+        if not hasattr(self, "_snapshot"):
+            return False
+        estimators, known = self._snapshot.get("in step", None, lambda: (None, {}))
+        return estimators is self.estimators_ and all(
+            known[name] is value for name, value in parameters.items()
+        )
 
     def _check_priors(self) -> np.ndarray | None:
         if self.priors is None:
@@ -643,9 +656,32 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
 
     def _is_seen(self) -> np.ndarray:
         """Which classes (n_classes,) have a sample."""
-        return self._snapshot.get(
-            "seen", None, lambda: np.array([e.__sklearn_is_fitted__() for e in self.estimators_])
-        )
+
+        def make() -> np.ndarray:
+            codes = range(len(self.estimators_))
+            return np.array(
+                self._of_classes("fitted", None, codes, OnlineKDEDensity.__sklearn_is_fitted__)
+            )
+
+        return self._snapshot.get("seen", None, make)
+
+    def _of_classes(
+        self,
+        name: str,
+        key: Any,
+        codes: Sequence[int],
+        function: Callable[[OnlineKDEDensity], Any],
+    ) -> list[Any]:
+        """Results for the densities of some classes; most are as they were a row before.
+
+        A density that learns is replaced by a new one.
+        """
+        densities, held = self.estimators_, self._snapshot.lasting(name, key, dict)
+        new = [c for c in codes if c not in held or held[c][0] is not densities[c]]
+        if new:
+            results = self._in_threads(lambda c: (densities[c], function(densities[c])), new)
+            held.update(zip(new, results, strict=True))
+        return [held[c][1] for c in codes]
 
     def _states(self) -> list[State | None]:
         return [e._state if e.__sklearn_is_fitted__() else None for e in self.estimators_]
@@ -675,7 +711,12 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
 
     def _make_discriminants(self, settings: Settings) -> list[Discriminant]:
         """Those of the row before, unless what they are made of has changed."""
-        moments = tuple(e._discriminant_moments(settings) for e in self._seen())
+        codes = np.flatnonzero(self._is_seen()).tolist()
+        moments = tuple(
+            self._of_classes(
+                "moments", settings.key, codes, lambda e: e._discriminant_moments(settings)
+            )
+        )
         covariance = self._lasting_covariance()
         return self._snapshot.lasting(
             "discriminants",
