@@ -163,15 +163,12 @@ class KernelFamily:
     log_weights : (k,) array
     centers : (k, d) array
         In the kernels' frame.
-    decomposed : tuple of arrays
-        See `decompose`.
     """
 
     models: Resolutions
     kernels: Kernels
     log_weights: np.ndarray
     centers: np.ndarray
-    decomposed: tuple[np.ndarray, ...]
 
     @classmethod
     def of(
@@ -180,13 +177,7 @@ class KernelFamily:
         """With the logarithms of the models' weights, where they are known."""
         if log_weights is None:
             log_weights = log(models.weights)
-        centers, n = kernels.centers(models.means), kernels.n_kernels
-        if len(models.covariances):
-            covariances = kernels.frame.covariances(models.covariances)
-            decomposed = decompose(centers, covariances, kernels.widths[:n], kernels.shrinks[:n])
-        else:
-            decomposed = nothing_decomposed(centers.shape[1], n)
-        return cls(models, kernels, log_weights, centers, decomposed)
+        return cls(models, kernels, log_weights, kernels.centers(models.means))
 
     def of_diracs(self, counts: np.ndarray, means: np.ndarray) -> Self:
         """Of Diracs alone, under the same kernels, without single Gaussians."""
@@ -233,12 +224,21 @@ class KernelFamily:
         """The same of points of the kernels' frame."""
         return self.kernels.frame.log_det + log_mixtures(points, weights, *self._arrays)
 
+    @cached_property
+    def _decomposed(self) -> tuple[np.ndarray, ...]:
+        """See `decompose`; made when it is used, since a KDE of some groups leaves families out."""
+        kernels, n = self.kernels, self.kernels.n_kernels
+        if not len(self.models.covariances):
+            return nothing_decomposed(self.centers.shape[1], n)
+        covariances = kernels.frame.covariances(self.models.covariances)
+        return decompose(self.centers, covariances, kernels.widths[:n], kernels.shrinks[:n])
+
     @property
     def _arrays(self) -> tuple[np.ndarray, ...]:
         """What the compiled functions take of a family."""
         kernels = self.kernels
         of_components = self.log_weights, self.centers, self.models.parts
-        return (*of_components, *self.decomposed, kernels.widths, kernels.shrinks)
+        return (*of_components, *self._decomposed, kernels.widths, kernels.shrinks)
 
     @cached_property
     def in_row(self) -> RowFamily:
