@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
-"""How fast skokde is: eight tables, each a ratio against something run beside it.
+"""How fast skokde is: ten tables, each a ratio against something run beside it.
 
     python benchmarks/speed.py --data DIR [--reference DIR] [--tables scoring rows ...]
 
 training: a pass over each set's first shuffle, in units of a fixed job, beside xokde++ in the
 same units (needs --reference). steps: where the time of training goes, beside what the operations
 that the algorithm cannot avoid would take in products of matrices. scoring: score_samples beside
-scikit-learn's GaussianMixture with as many components, and beside KernelDensity. rows: partial_fit
-of one row and a prediction after each, beside GaussianNB. growth: time per sample from 10^4 to 10^6
-samples, and from 4 to 128 features. batch: one pass beside fitting GaussianMixture. threads: two of
-them beside one. memory: what streaming long sets adds to a process.
+scikit-learn's GaussianMixture with as many components, and beside KernelDensity. rows: a
+prediction of each row, and partial_fit of it, beside GaussianNB and river's adaptive random forest.
+latency: how evenly the time of learning is spread over rows, with a picture. growth: time per
+sample from 10^4 to 10^6 samples, and from 4 to 128 features. scale: 10^7 rows. batch: one pass
+beside fitting GaussianMixture. threads: two of them beside one. memory: what streaming long sets
+adds to a process.
 
 CPU time, one BLAS thread, but for the threads' wall-clock time. Tables (CSV and Markdown) go to
 --out.

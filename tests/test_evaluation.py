@@ -621,11 +621,26 @@ def test_densities_hold_the_components_they_are_asked_for():
 
 
 def test_rows_one_by_one_beside_naive_bayes():
-    frame = speed.rows(None, n=30, d=2)
-    assert frame.model[0] == "GaussianNB"
-    times = frame.iloc[:, 1:].to_numpy()
-    assert (times > 0.0).all()
-    assert_allclose(frame.iloc[0, 3:].astype(float), 1.0)
+    frame = speed.rows(None, n_before=40, n=20, n_classes=(2, 3), features=(2,))
+    assert frame.model.tolist() == 2 * list(speed.ONE_BY_ONE)
+    assert (frame.iloc[:, 3:].to_numpy() > 0.0).all()
+    of_theirs = frame.columns[-2:]
+    assert_allclose(frame.loc[frame.model == "GaussianNB", of_theirs], 1.0)
+    assert_allclose(frame["mean, us"], frame["predict, us"] + frame["learn, us"], rtol=1e-6)
+
+
+def test_latency_of_rows(tmp_path):
+    frame = speed.latency(argparse.Namespace(out=tmp_path), {2: 90})
+    ordered = frame[["median, us", "99 %, us", "99.9 %, us", "slowest, us"]].to_numpy()[0]
+    assert (np.diff(ordered) >= 0.0).all()
+    assert (tmp_path / "speed_latency.png").stat().st_size > 1000
+
+
+def test_time_of_many_rows():
+    frame = speed.scale(None, n=2000, block=20)
+    assert frame["rows"].tolist() == 2 * ["0 to 20", "20 to 200", "200 to 1000", "1000 to 2000"]
+    assert frame.components[:4].tolist() == frame.components[4:].tolist()
+    assert (frame.iloc[:, 3:].to_numpy() > 0.0).all()
 
 
 def test_two_threads_learn_the_same(monkeypatch):

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import argparse
+import pickle
 import pkgutil
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
+from itertools import product
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from unittest.mock import patch
 
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
 from sklearn.base import clone
 from sklearn.mixture import GaussianMixture
 from sklearn.naive_bayes import GaussianNB
@@ -26,6 +30,7 @@ from evaluation.models import MODELS
 from evaluation.options import add_common_options
 from evaluation.protocol import StreamSplit, nll
 from evaluation.results import Peers
+from evaluation.stream_models import MODELS as STREAM_MODELS
 from evaluation.tables import frame_markdown, make_tables
 from skokde import OnlineKDEClassifier, OnlineKDEDensity
 from skokde._engine.compression import compress
@@ -164,56 +169,117 @@ def scoring(options: argparse.Namespace) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def one_by_one(
-    X: np.ndarray, learn: Callable[[int], Any], predict: Callable[[int], Any]
-) -> tuple[float, float]:
-    """Microseconds of an update and of a prediction, over a stream."""
-    learning = predicting = 0.0
-    for i in range(len(X)):
-        start = time.process_time()
-        learn(i)
-        learned = time.process_time()
-        predict(i)
-        learning += learned - start
-        predicting += time.process_time() - learned
-    return 1e6 * learning / len(X), 1e6 * predicting / len(X)
+def times_one_by_one(*steps: Callable[[int], Any], rows: range) -> np.ndarray:
+    """Microseconds (n_rows, n_steps) of what is done with each row."""
+    times = np.empty((len(rows), len(steps) + 1))
+    for number, i in enumerate(rows):
+        times[number, 0] = time.process_time_ns()
+        for place, step in enumerate(steps, start=1):
+            step(i)
+            times[number, place] = time.process_time_ns()
+    return np.diff(times, axis=1) / 1e3
 
 
-def rows(options: argparse.Namespace, n: int = 10_000, d: int = 8) -> pd.DataFrame:
-    rng = np.random.default_rng(0)
-    y = rng.integers(0, 3, n)
-    X = 1.5 * rng.normal(size=(3, d))[y] + rng.normal(size=(n, d))
-    classes = np.arange(3)
+def of_classes(n: int, n_classes: int, d: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of classes that are three clusters each."""
+    rng = np.random.default_rng([n_classes, d])
+    centers = rng.normal(0.0, 1.5, (n_classes, 3, d))
+    y, cluster = rng.integers(n_classes, size=n), rng.integers(3, size=n)
+    return centers[y, cluster] + rng.normal(size=(n, d)), y
+
+
+ONE_BY_ONE = {
+    "GaussianNB": GaussianNB(),
+    "adaptive random forest": STREAM_MODELS["adaptive random forest"],
+    "skokde": OnlineKDEClassifier(),
+    "skokde diag": OnlineKDEClassifier(covariance_type="diag"),
+}
+
+
+def rows(
+    options: argparse.Namespace,
+    n_before: int = 2000,
+    n: int = 1000,
+    n_classes: tuple[int, ...] = (2, 10, 40),
+    features: tuple[int, ...] = (4, 16, 64, 128),
+) -> pd.DataFrame:
     found = []
-    models = {
-        "GaussianNB": GaussianNB(),
-        "OnlineKDEClassifier": OnlineKDEClassifier(),
-        "the same, diag": OnlineKDEClassifier(covariance_type="diag"),
-        "the same, okde": OnlineKDEClassifier(
-            bandwidth="okde", compression_threshold=0.1, calibrate=False
-        ),
-    }
-    for name, model in models.items():
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of GaussianNB while a class has one row
-            figures = one_by_one(
-                X,
-                lambda i, m=model: m.partial_fit(X[i : i + 1], y[i : i + 1], classes=classes),
-                lambda i, m=model: m.predict_proba(X[i : i + 1]),
+    for c, d in product(n_classes, features):
+        X, y = of_classes(n_before + n, c, d)
+        beside = None
+        for name, unfitted in ONE_BY_ONE.items():
+            model = clone(unfitted)
+            model.partial_fit(X[:n_before], y[:n_before], classes=np.arange(c))
+            times = times_one_by_one(
+                lambda i, m=model, X=X: m.predict_proba(X[i : i + 1]),
+                lambda i, m=model, X=X, y=y: m.partial_fit(X[i : i + 1], y[i : i + 1]),
+                rows=range(n_before, len(X)),
             )
-        found.append((name, *figures))
-    density = OnlineKDEDensity()
-    figures = one_by_one(
-        X,
-        lambda i: density.partial_fit(X[i : i + 1]),
-        lambda i: density.score_samples(X[i : i + 1]),
-    )
-    found.append(("OnlineKDEDensity", *figures))
-    frame = pd.DataFrame(found, columns=["model", "partial_fit, us", "prediction, us"])
-    for column in ("partial_fit", "prediction"):
-        us = frame[f"{column}, us"]
-        frame[f"{column}, of GaussianNB's"] = us / us[0]
-    return frame
+            both = times.sum(axis=1)
+            figures = np.array([both.mean(), np.median(both)])
+            beside = figures if beside is None else beside
+            row = {"classes": c, "features": d, "model": name}
+            row |= dict(zip(["predict, us", "learn, us"], times.mean(axis=0), strict=True))
+            row |= dict(zip(["mean, us", "median, us"], figures, strict=True))
+            row["99.9 %, us"] = np.quantile(both, 0.999)
+            of_theirs = ["mean, of GaussianNB's", "median, of GaussianNB's"]
+            found.append(row | dict(zip(of_theirs, figures / beside, strict=True)))
+    return pd.DataFrame(found)
+
+
+def latency(
+    options: argparse.Namespace,
+    lengths: Mapping[int, int] = MappingProxyType({4: 100_000, 32: 100_000, 128: 20_000}),
+) -> pd.DataFrame:
+    """How evenly the time of learning is spread over the rows."""
+    found, figure = [], Figure(figsize=(7.0, 3.5), layout="constrained")
+    axes = figure.subplots()
+    for d, n in lengths.items():
+        X, density = clumps(n, d), OnlineKDEDensity()
+        density.partial_fit(X[:1])
+        (times,) = times_one_by_one(
+            lambda i, X=X, m=density: m.partial_fit(X[i : i + 1]), rows=range(1, n)
+        ).T
+        median = np.median(times)
+        row = {"features": d, "rows": n, "components": density.n_components_}
+        row |= {"mean, us": times.mean(), "median, us": median}
+        row |= {f"{100 * share:g} %, us": np.quantile(times, share) for share in (0.99, 0.999)}
+        row |= {"slowest, us": times.max(), "slowest, of the median": times.max() / median}
+        found.append(row)
+        edges = np.geomspace(times.min(), times.max(), 80)
+        axes.hist(times, edges, histtype="step", label=f"{d} features, {n:,} rows")
+    axes.set(xscale="log", yscale="log", xlabel="CPU time of a row, µs", ylabel="rows")
+    axes.legend()
+    if options is not None:
+        figure.savefig(options.out / "speed_latency.png", dpi=120)
+    return pd.DataFrame(found)
+
+
+def scale(options: argparse.Namespace, n: int = 10_000_000, block: int = 10_000) -> pd.DataFrame:
+    """Ten features and two classes, far more rows than are held anywhere."""
+    found = []
+    for n_jobs in (1, 2):
+        rng, X, y = np.random.default_rng(0), *of_classes(block, 2, 10)
+        classifier, done = OnlineKDEClassifier(n_jobs=n_jobs), 0
+        for end in (n // 100, n // 10, n // 2, n):
+            seconds, start = np.zeros(2), done
+            while done < end:
+                order, noise = rng.permutation(block), rng.normal(0.0, 0.5, X.shape)
+                before = time.perf_counter(), time.process_time()
+                classifier.partial_fit(X[order] + noise, y[order], classes=[0, 1])
+                seconds += np.subtract((time.perf_counter(), time.process_time()), before)
+                done += block
+            found.append(
+                {
+                    "threads": n_jobs,
+                    "rows": f"{start} to {done}",
+                    "components": sum(e.n_components_ for e in classifier.estimators_),
+                    "rows per second": (done - start) / seconds[0],
+                    "CPU, us per row": 1e6 * seconds[1] / (done - start),
+                    "pickled, kB": len(pickle.dumps(classifier)) / 1e3,
+                }
+            )
+    return pd.DataFrame(found)
 
 
 def growth(options: argparse.Namespace) -> pd.DataFrame:
@@ -291,22 +357,26 @@ def batch(options: argparse.Namespace) -> pd.DataFrame:
 def threads(options: argparse.Namespace) -> pd.DataFrame:
     X, y, X_test, _ = split("letter", options.data)
     X_test = np.tile(X_test, (4, 1))
-    found, results = {}, []
+    found, results = [], []
     for n_jobs in (1, 2):
-        classifier = OnlineKDEClassifier(n_jobs=n_jobs)
-        start = time.perf_counter()
+        classifier, density = OnlineKDEClassifier(n_jobs=n_jobs), OnlineKDEDensity(n_jobs=n_jobs)
+        density.fit(X)
+        times = [time.perf_counter()]
         classifier.fit(X, y)
-        fitted = time.perf_counter()
-        results.append(classifier.predict_joint_log_proba(X_test))
-        found[n_jobs] = fitted - start, time.perf_counter() - fitted
-    same = np.array_equal(*results)
+        times.append(time.perf_counter())
+        of_classes = classifier.predict_log_proba(X_test)
+        times.append(time.perf_counter())
+        of_all = density.score_samples(X_test)
+        times.append(time.perf_counter())
+        found.append(np.diff(times))
+        results.append(np.column_stack([of_classes, of_all]))
     return pd.DataFrame(
         {
-            "letter": ["training", "scoring"],
-            "one thread, s": found[1],
-            "two, s": found[2],
-            "times faster": np.divide(found[1], found[2]),
-            "same bits": same,
+            "letter": ["training", "probabilities", "one density of all classes"],
+            "one thread, s": found[0],
+            "two, s": found[1],
+            "times faster": found[0] / found[1],
+            "same bits": np.array_equal(*results),
         }
     )
 
@@ -457,7 +527,9 @@ TABLES = {
     "steps": steps,
     "scoring": scoring,
     "rows": rows,
+    "latency": latency,
     "growth": growth,
+    "scale": scale,
     "batch": batch,
     "threads": threads,
     "memory": memory,
