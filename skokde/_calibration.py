@@ -267,11 +267,11 @@ class Calibration(NamedTuple):
         pending = self.pending
         if pending is not None:
             new[0] |= not len(pending.rows)
-            starts = np.flatnonzero(new[:n])
-            old, counts = np.split(
-                counts_of_runs(pending.counts, new[:n], weights[:n]), [len(pending.counts)]
-            )
-            pending = pending._replace(counts=old)
+            starts, counts = np.flatnonzero(new[:n]), weights[:n]
+            if len(starts) < n:
+                all_counts = counts_of_runs(pending.counts, new[:n], counts)
+                old, counts = np.split(all_counts, [len(pending.counts)])
+                pending = pending._replace(counts=old)
             if len(starts):
                 pending = pending.with_rows(X[starts], codes[starts], counts)
             calibration = calibration._replace(pending=pending)

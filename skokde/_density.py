@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import partial, reduce
+from operator import add
 from typing import Any, Self
 
 import numpy as np
@@ -466,7 +467,7 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
             X, weights = X[counted], weights[counted]
         self._state = learn(self._state, X, weights, settings, self._references())
         # One by one, so that the sum does not depend on the blocks.
-        self._n_samples_seen = float(np.cumsum(np.append(self._n_samples_seen, weights))[-1])
+        self._n_samples_seen = reduce(add, weights.tolist(), self._n_samples_seen)
         self._snapshot = Snapshot(self._snapshot)
 
     def _restore(self) -> None:

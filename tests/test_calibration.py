@@ -357,7 +357,7 @@ def test_before_the_first_window_ends_it_is_bayes_rule():
         classifier = OnlineKDEClassifier().fit(X[:n], y[:n])
         settings = classifier._scoring_settings()
         shares = [0.25] * 2 + [0.125] * 4
-        np.testing.assert_allclose(settings.group_shares, shares, rtol=1e-15)
+        np.testing.assert_allclose(settings.first_exponents[: len(shares)], shares, rtol=1e-15)
         pool = classifier._calibration.pool.adapted(settings.first_exponents)
         assert pool.weights.tolist() == shares + [0.0] * 4
         kdes = [d._kde(settings) for d in classifier.estimators_]

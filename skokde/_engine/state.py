@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -69,17 +70,6 @@ class Settings(NamedTuple):
         return self.n_groups + len(self.memories)
 
     @property
-    def group_shares(self) -> np.ndarray:
-        """What each group (n_groups,) counts before any prediction, sum one.
-
-        Half of it is for the shape that all covariances have, if others are tried, too.
-        """
-        n = len(self.shapes)
-        of_shapes = np.append(0.5, np.full(n - 1, 0.5 / (n - 1))) if n > 1 else np.ones(1)
-        sides = self.n_groups // n
-        return np.repeat(of_shapes / sides, sides)
-
-    @property
     def n_discriminants(self) -> int:
         """How many linear discriminants classes have: of all samples, and of some memories."""
         return 1 + len(self.discriminating)
@@ -91,13 +81,27 @@ class Settings(NamedTuple):
 
     @property
     def first_exponents(self) -> np.ndarray:
-        """Of a pool of densities and discriminants before any prediction: Bayes' rule."""
-        return np.append(self.group_shares, np.zeros(len(self.memories) + self.n_discriminants))
+        """Of a pool of densities and discriminants before any prediction: Bayes' rule.
+
+        Half of it is for the shape that all covariances have, if others are tried, too.
+        """
+        n_others = len(self.memories) + self.n_discriminants
+        return _first_exponents(len(self.shapes), self.n_groups, n_others)
 
     @property
     def n_experts(self) -> int:
         rule = self.bandwidth
         return len(self.shapes) * ((1 + self.n_levels) * rule.n_widths + len(rule.gaussian_scales))
+
+
+@cache
+def _first_exponents(n_shapes: int, n_groups: int, n_others: int) -> np.ndarray:
+    others = n_shapes - 1
+    of_shapes = np.append(0.5, np.full(others, 0.5 / others)) if others else np.ones(1)
+    sides = n_groups // n_shapes
+    exponents = np.append(np.repeat(of_shapes / sides, sides), np.zeros(n_others))
+    exponents.flags.writeable = False  # it is the same object each time
+    return exponents
 
 
 class Recent(NamedTuple):
