@@ -333,7 +333,7 @@ def fit_mixtures(classifier: OnlineKDEClassifier, X: np.ndarray, y: np.ndarray) 
 
 def batch(options: argparse.Namespace) -> pd.DataFrame:
     found = []
-    for name, n in (("letter", None), ("skin", 100_000), ("covtype", 100_000)):
+    for name, n in (("letter", 5_000), ("skin", 100_000), ("covtype", 10_000)):
         X, y, _, _ = split(name, options.data)
         X, y = X[:n], y[:n]
         classifier = OnlineKDEClassifier()
