@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
+from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
 from types import MappingProxyType
@@ -30,7 +31,6 @@ from evaluation.models import MODELS
 from evaluation.options import add_common_options
 from evaluation.protocol import StreamSplit, nll
 from evaluation.results import Peers
-from evaluation.stream_models import MODELS as STREAM_MODELS
 from evaluation.tables import frame_markdown, make_tables
 from skokde import OnlineKDEClassifier, OnlineKDEDensity
 from skokde._engine.compression import compress
@@ -188,12 +188,18 @@ def of_classes(n: int, n_classes: int, d: int) -> tuple[np.ndarray, np.ndarray]:
     return centers[y, cluster] + rng.normal(size=(n, d)), y
 
 
-ONE_BY_ONE = {
-    "GaussianNB": GaussianNB(),
-    "adaptive random forest": STREAM_MODELS["adaptive random forest"],
-    "skokde": OnlineKDEClassifier(),
-    "skokde diag": OnlineKDEClassifier(covariance_type="diag"),
-}
+def one_by_one() -> dict[str, Any]:
+    """Classifiers that meet rows one by one; river's too where it is installed."""
+    models = {
+        "GaussianNB": GaussianNB(),
+        "skokde": OnlineKDEClassifier(),
+        "skokde diag": OnlineKDEClassifier(covariance_type="diag"),
+    }
+    if find_spec("river"):
+        from evaluation.stream_models import MODELS as STREAM_MODELS
+
+        models["adaptive random forest"] = STREAM_MODELS["adaptive random forest"]
+    return models
 
 
 def rows(
@@ -207,7 +213,7 @@ def rows(
     for c, d in product(n_classes, features):
         X, y = of_classes(n_before + n, c, d)
         beside = None
-        for name, unfitted in ONE_BY_ONE.items():
+        for name, unfitted in one_by_one().items():
             model = clone(unfitted)
             model.partial_fit(X[:n_before], y[:n_before], classes=np.arange(c))
             times = times_one_by_one(
