@@ -518,8 +518,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         if not isinstance(self.calibrate, (bool, np.bool_)):
             raise TypeError(f"calibrate must be True or False, got {self.calibrate!r}.")
         self._check_priors()
-        if self.n_jobs is not None:
-            self._n_threads()  # of a wrong number not only several classes should tell
+        self._check_n_jobs()
         for estimator in self.estimators_:
             estimator._check_structure(settings)
         code_of = {label: code for code, label in enumerate(self.classes_.tolist())}

@@ -444,7 +444,7 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
     def _learn_and_warn(self, X: np.ndarray, weights: np.ndarray) -> None:
         seen_before = getattr(self, "_n_samples_seen", 0.0)
         settings = check_settings(self, X.shape[1])
-        self._n_threads()  # of a wrong number the next prediction should not be the first to tell
+        self._check_n_jobs()
         self._learn(X, weights, settings)
         # Once, and not while every stream is degenerate.
         if seen_before < INITIAL_LIMIT <= self._n_samples_seen:

@@ -256,8 +256,7 @@ def latency(
         axes.hist(times, edges, histtype="step", label=f"{d} features, {n:,} rows")
     axes.set(xscale="log", yscale="log", xlabel="CPU time of a row, µs", ylabel="rows")
     axes.legend()
-    if options is not None:
-        figure.savefig(options.out / "speed_latency.png", dpi=120)
+    figure.savefig(options.out / "speed_latency.png", dpi=120)
     return pd.DataFrame(found)
 
 

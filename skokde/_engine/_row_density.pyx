@@ -28,6 +28,7 @@ cdef extern from *:
     typedef struct {
         Py_ssize_t d, k, m, n_parts, n_kernels, n_widths, n_vectors;
         int full;
+        double log_det; /* of the frame */
         const double *means; /* of LANES components, coordinate by coordinate */
         const double *lengths; /* their squares */
         const double *log_weights, *log_dets, *projections, *precisions, *shrinks, *widths;
@@ -215,11 +216,13 @@ cdef extern from *:
                 /* A square that overflows may be not a number. */
                 for (Py_ssize_t c = 0; c < n; c++)
                     work.terms[c] = work.terms[c] == work.terms[c] ? work.terms[c] : -INFINITY;
-                work.peaks[number] = largest(n, work.terms, work.lanes);
-                work.sums[number] = 0.0;
-                if (work.peaks[number] > -INFINITY)
-                    work.sums[number] =
-                        exponential_sum(n, work.terms, work.peaks[number], work.lanes);
+                {
+                    const double top = largest(n, work.terms, work.lanes);
+                    work.peaks[number] = f.log_det + top;
+                    work.sums[number] = 0.0;
+                    if (top > -INFINITY)
+                        work.sums[number] = exponential_sum(n, work.terms, top, work.lanes);
+                }
             }
         }
     }
@@ -237,23 +240,13 @@ cdef extern from *:
                 total += weights[i] * sums[i] * exp_within(peaks[i] - top);
         return top > -INFINITY ? top + log(total) : -INFINITY;
     }
-
-    /* log sum_i exp(logs[i * stride]) */
-    static double log_sum(Py_ssize_t n, Py_ssize_t stride, const double* logs) {
-        double top = -INFINITY, total = 0.0;
-        for (Py_ssize_t i = 0; i < n; i++)
-            top = logs[i * stride] > top ? logs[i * stride] : top;
-        for (Py_ssize_t i = 0; i < n; i++)
-            if (logs[i * stride] - top > -700.0)
-                total += exp_within(logs[i * stride] - top);
-        return top > -INFINITY ? top + log(total) : -INFINITY;
-    }
     """
     enum: LANES
 
     ctypedef struct Family:
         Py_ssize_t d, k, m, n_parts, n_kernels, n_widths, n_vectors
         int full
+        double log_det
         const double* means
         const double* lengths
         const double* log_weights
@@ -283,7 +276,6 @@ cdef extern from *:
     double mixture(
         Py_ssize_t n, const double* weights, const double* peaks, const double* sums
     ) noexcept nogil
-    double log_sum(Py_ssize_t n, Py_ssize_t stride, const double* logs) noexcept nogil
 
 
 cdef class RowFamily:
@@ -307,7 +299,6 @@ cdef class RowFamily:
     cdef double[:, ::1] precisions
     cdef Py_ssize_t[::1] numbers
     cdef unsigned char[::1] with_compounds, asked  # which of the parts; see `Family`
-    cdef double log_det
     cdef Family family
 
     def __init__(
@@ -317,7 +308,7 @@ cdef class RowFamily:
     ):
         cdef Py_ssize_t c, i, j, p, first
         cdef Family* f = &self.family
-        self.center, self.spread, self.matrix, self.log_det = center, spread, matrix, log_det
+        self.center, self.spread, self.matrix, f.log_det = center, spread, matrix, log_det
         self.vectors, self.projections, self.starts = vectors, projections, starts
         self.log_dets, self.widths, self.shrinks = log_dets, widths, shrinks
         f.d, f.k, f.m = means.shape[1], means.shape[0], self.starts.shape[0] - 1
@@ -396,10 +387,10 @@ cdef class RowKDE:
 
     cdef list families
     cdef Py_ssize_t n_mixtures
-    cdef double[::1] weights  # of all families, one after the other
-    cdef unsigned char[::1] used  # which of the densities of each family
+    cdef double[:, ::1] weights  # (n_mixtures, n_densities), one family after the other
+    cdef unsigned char[::1] used  # which of the densities
     cdef Py_ssize_t[::1] frames  # of each family, the number of the first one in its frame
-    cdef Py_ssize_t d, n_densities, most_densities, most_components, most_vectors
+    cdef Py_ssize_t d, n_densities, most_components, most_vectors
 
     def __init__(self, list families, list weights):
         cdef Py_ssize_t n, i, j, number, first
@@ -415,23 +406,21 @@ cdef class RowKDE:
                 and weight.shape[1] == family.family.n_parts
                 and weight.shape[2] == family.family.n_widths,
             )
-            n = family.family.n_parts * family.family.n_widths
-            self.n_densities += n
-            self.most_densities = max(self.most_densities, n)
+            self.n_densities += family.family.n_parts * family.family.n_widths
             self.most_components = max(self.most_components, family.family.k)
             self.most_vectors = max(self.most_vectors, family.family.n_vectors)
             first = 0
             while first < number and not family.in_frame_of(<RowFamily>families[first]):
                 first += 1
             self.frames[number] = first
-        self.weights = np.empty(self.n_mixtures * self.n_densities)
+        self.weights = np.empty((self.n_mixtures, self.n_densities))
         self.used = np.zeros(self.n_densities, dtype=np.uint8)
         first = 0
         for family, weight in zip(families, weights):
             n = family.family.n_parts * family.family.n_widths
             for j in range(self.n_mixtures):
                 for i in range(n):
-                    self.weights[self.n_mixtures * first + j * n + i] = (&weight[j, 0, 0])[i]
+                    self.weights[j, first + i] = (&weight[j, 0, 0])[i]
                     self.used[first + i] |= (&weight[j, 0, 0])[i] > 0.0
             for i in range(n):
                 if (self.used[first + i] and i % family.family.n_widths >= family.family.n_kernels
@@ -454,7 +443,7 @@ def log_mixtures_of_row(const double[::1] row, list kdes):
     (n_kdes, n_mixtures) array
         Not NaN and below +inf for any row; -inf where the density is zero.
     """
-    cdef Py_ssize_t d = row.shape[0], i, j, n, first, number, most_families = 1, most_densities = 1
+    cdef Py_ssize_t d = row.shape[0], i, j, first, number, most_families = 1, most_densities = 1
     cdef Py_ssize_t most_components = 1, most_vectors = 1, n_mixtures
     cdef double one = 1.0, zero = 0.0
     cdef int order = <int>d, columns, step = 1
@@ -466,14 +455,13 @@ def log_mixtures_of_row(const double[::1] row, list kdes):
     for kde in kdes:
         check_shapes(d, d, kde.d == d and kde.n_mixtures == n_mixtures)
         most_families = max(most_families, len(kde.families))
-        most_densities = max(most_densities, kde.most_densities)
+        most_densities = max(most_densities, kde.n_densities)
         most_components = max(most_components, kde.most_components)
         most_vectors = max(most_vectors, kde.most_vectors)
     most_components = (most_components + LANES - 1) // LANES * LANES
     out = np.empty((len(kdes), n_mixtures))
     cdef double[:, ::1] result = out
     cdef double[:, ::1] points = np.empty((most_families, d))
-    cdef double[:, ::1] logs = np.empty((most_families, n_mixtures))
     cdef double[::1] scratch = np.empty(
         coordinates_size(d, d * d) + most_vectors + 3 * most_components + 2 * LANES
         + 2 * most_densities
@@ -483,14 +471,14 @@ def log_mixtures_of_row(const double[::1] row, list kdes):
     work.squares = projected + most_vectors
     work.products = work.squares + most_components
     work.terms = work.products + most_components
-    work.peaks = work.terms + most_components + LANES
-    work.sums = work.peaks + most_densities
-    work.lanes = work.sums + most_densities
+    work.lanes = work.terms + most_components + LANES
+    cdef double* peaks = work.lanes + LANES
+    cdef double* sums = peaks + most_densities
     for i, kde in enumerate(kdes):
         first = 0
         for number, family in enumerate(kde.families):
             work.point = &points[kde.frames[number], 0]
-            n = family.family.n_parts * family.family.n_widths
+            work.peaks, work.sums = peaks + first, sums + first
             with nogil:
                 if kde.frames[number] == number:
                     map_points(
@@ -505,11 +493,7 @@ def log_mixtures_of_row(const double[::1] row, list kdes):
                     dgemv(&transposed, &order, &columns, &one, <double*>&family.vectors[0, 0],
                           &order, <double*>work.point, &step, &zero, projected, &step)
                 mix(family.family, longest_shift(), &kde.used[first], work)
-                for j in range(n_mixtures):
-                    logs[number, j] = family.log_det + mixture(
-                        n, &kde.weights[n_mixtures * first + j * n], work.peaks, work.sums
-                    )
-            first += n
+            first += family.family.n_parts * family.family.n_widths
         for j in range(n_mixtures):
-            result[i, j] = log_sum(len(kde.families), n_mixtures, &logs[0, j])
+            result[i, j] = mixture(kde.n_densities, &kde.weights[j, 0], peaks, sums)
     return out
