@@ -227,14 +227,14 @@ class Calibration(NamedTuple):
             if next_checkpoint > self.position:
                 return calibration._replace(next_checkpoint=next_checkpoint)
         mixtures = [state.mixture for state in states if state is not None]
+        first = FIRST_CHECKPOINT * len(mixtures)
         # All that is scored follows the covariance, so it does not change with short windows.
-        if self.covariance is None or self.position >= self.refreshed + share(self.refreshed):
+        if self.position <= first or self.position >= self.refreshed + share(self.refreshed):
             moments = [inlier_moments(mixture) for mixture in mixtures]
             calibration = calibration._replace(
                 covariance=pooled_within_covariance(moments), refreshed=self.position
             )
         length = min(share(self.position), LONGEST_WINDOW)
-        first = FIRST_CHECKPOINT * len(mixtures)
         if self.position < first:
             return calibration._replace(next_checkpoint=min(first, self.position + length))
         d = mixtures[0].n_features

@@ -11,6 +11,7 @@ from sklearn.datasets import load_iris
 from sklearn.exceptions import NotFittedError
 from sklearn.utils import shuffle
 
+import skokde._density
 import twins
 from skokde import OnlineKDEClassifier, OnlineKDEDensity
 from skokde._engine.bandwidth import normal_reference
@@ -277,7 +278,10 @@ def test_kernels_have_the_shape_of_the_covariance_under_the_prior(covariance_typ
     X, y = few_and_many()
     classifier = OnlineKDEClassifier(covariance_type=covariance_type, bandwidth=bandwidth)
     joint = classifier.fit(X, y).predict_joint_log_proba(X + 0.1 * X.std(axis=0))
-    shared = twins.pooled_within_covariance(X, y)
+    # The prior is as old as the last checkpoint.
+    before = slice(classifier._calibration.refreshed)
+    assert 0.85 * len(X) < before.stop < len(X)
+    shared = twins.pooled_within_covariance(X[before], y[before])
     for c, estimator in enumerate(classifier.estimators_):
         mixture = estimator._mixture
         scale = twins.kernel_frame(mixture, covariance_type, bandwidth).scale
@@ -307,6 +311,27 @@ def test_densities_follow_what_other_classes_learn(covariance_type, bandwidth):
     np.testing.assert_array_equal(after, fresh)
     # The kernels of the class have changed, not only its prior.
     assert np.ptp(after[:, 0] - before[:, 0]) > 1e-3
+
+
+def test_a_row_changes_the_densities_of_its_own_class_only(monkeypatch):
+    # In a stream of 15 classes the first 300 rows come before the first window, most after it.
+    built, build_kde = [], skokde._density.build_kde
+    monkeypatch.setattr(
+        skokde._density, "build_kde", lambda *args: built.append(1) or build_kde(*args)
+    )
+    rng = np.random.default_rng(0)
+    y = rng.integers(15, size=400)
+    X = rng.normal(size=(400, 2)) + y[:, None]
+    classifier = OnlineKDEClassifier().partial_fit(X[:100], y[:100], classes=range(15))
+    numbers = []
+    for i in range(100, 400):
+        classifier.predict_proba(X[[i]])
+        numbers.append(len(built))
+        classifier.partial_fit(X[[i]], y[[i]])
+    new = np.diff(numbers)
+    # All are made anew where the covariance is found anew that they share, ten times or so.
+    assert np.median(new) == 1
+    assert 5 <= np.count_nonzero(new >= 15) <= 25
 
 
 @both_structures

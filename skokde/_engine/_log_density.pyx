@@ -3,6 +3,7 @@
 import numpy as np
 
 from libc.math cimport fmax, fmin, log, sqrt, INFINITY, M_PI
+from libc.string cimport memcpy
 from scipy.linalg.cython_blas cimport dgemm
 from skokde._engine._exponential cimport exp_within  # no-cython-lint: for the C below
 from skokde._engine._gaussian cimport (
@@ -12,6 +13,9 @@ from skokde._engine._shapes cimport check_shapes, number_of_parts
 
 # Where bounds leave fewer than a tenth out of a block, they are not asked for some blocks after it.
 cdef Py_ssize_t SELDOM = 15
+# In squared widths of the kernel: what is farther from the origin is not multiplied out, since
+# differences of products would lose digits of log-densities.
+cdef double FARTHEST = 1e4
 
 # The loops that most of the time goes to, each over a block of so many points.
 cdef extern from *:
@@ -379,6 +383,27 @@ cdef Py_ssize_t near_block(Bounds f, Py_ssize_t* places, Py_ssize_t n) noexcept 
     return n_near
 
 
+cdef bint is_near(double length1, double length2, double narrow) noexcept nogil:
+    # Whether the square of a distance may come from the squares of both lengths and a product.
+    return (length1 + length2) * narrow < FARTHEST
+
+
+cdef void expand_squares(
+    Py_ssize_t d, const double* mean, const double* precisions, Py_ssize_t stride, double shrink,
+    double* out,
+) noexcept nogil:
+    # By what squares of coordinates, these, and one are to be multiplied that their sum is
+    # sum_j precisions[j] (x[j] - shrink mean[j])^2.
+    cdef Py_ssize_t j
+    cdef double center
+    out[2 * d] = 0.0
+    for j in range(d):
+        center = shrink * mean[j]
+        out[j] = precisions[j * stride]
+        out[d + j] = -2.0 * center * out[j]
+        out[2 * d] += center * center * out[j]
+
+
 cdef double* taken(double** free, Py_ssize_t n) noexcept nogil:
     # The next n doubles of a workspace.
     cdef double* start = free[0]
@@ -437,16 +462,19 @@ def log_mixtures(
         and n_kernels == log_dets.shape[1] <= n_widths == shrinks.shape[0] == weights.shape[2],
     )
     cdef Py_ssize_t block, first, size, a, c, i, j, p, q, u, w, rank, n_places
-    cdef Py_ssize_t n_pairs = 0, n_uses = 0, n_terms = 0
+    cdef Py_ssize_t n_pairs = 0, n_uses = 0, n_terms = 0, n_columns = 0
     cdef Py_ssize_t last, n_doubles, begin = 0, most = 0, group = 0, near, unasked = 0
     cdef bint full = vectors.shape[0] > 0 or starts[m] == 0
     cdef int rows, stride = BLOCK, columns, order = <int>d
     cdef char no = b"N"
     cdef double one = 1.0, zero = 0.0, narrow, stretch, base, longest = longest_shift()
+    cdef double nearest, farthest
     cdef double constant = 0.5 * d * log(2.0 * M_PI)
     for i in range(m):
         most = max(most, starts[i + 1] - starts[i])
-    group = max(most, 128) if full else 0
+    # Diagonal covariances' squares are multiplied out where that serves many rows.
+    cdef bint expanded = not full and n >= BLOCK, some_near, all_near
+    group = max(most if full else n_kernels, 128)
     # What is used of the parts, and in which mixtures. Views of many small arrays would take longer
     # than what few points take.
     cdef Py_ssize_t[::1] numbers = np.zeros(3 * n_parts + 1 + k, dtype=np.intp)
@@ -479,11 +507,21 @@ def log_mixtures(
         p = parts[i]
         if pairs_of[p] < pairs_of[p + 1] and pairs[pairs_of[p + 1] - 1].width >= n_kernels:
             raise ValueError("Compounds are not decomposed under all the kernels.")
-    n_doubles = BLOCK * (d + group + n_terms + 2 * n_pairs + 2 * n_mixtures + 2) + 2 * d
-    n_doubles += (2 * k + 2) * n_widths + k + m * n_kernels + n_mixtures
+    cdef Py_ssize_t[::1] columns_of = np.zeros(m + 1, dtype=np.intp)
+    for i in range(m if expanded else 0):
+        columns_of[i + 1] = columns_of[i] + pairs_of[parts[i] + 1] - pairs_of[parts[i]]
+    n_columns = columns_of[m]
+    cdef Py_ssize_t n_powers = 2 * d + 1
+    cdef int powers = <int>n_powers
+    n_doubles = n_columns * n_powers + BLOCK * (n_powers + group + n_terms + 2 * n_pairs + 2 * n_mixtures + 3)
+    n_doubles += (2 * k + 2) * n_widths + k + m * n_kernels + n_mixtures + 2 * d
     cdef double[::1] memory = np.empty(n_doubles)
     cdef double* free = &memory[0]
-    cdef double* x = taken(&free, d * BLOCK)
+    # Squares of coordinates, these, and ones, and what they are multiplied by.
+    cdef double* powers_of_x = taken(&free, n_powers * BLOCK)
+    cdef double* x = powers_of_x + d * BLOCK
+    cdef double* coefficients = taken(&free, n_columns * n_powers)
+    cdef double* point_lengths = taken(&free, BLOCK)
     cdef double* projected = taken(&free, group * BLOCK)
     cdef double* terms = taken(&free, n_terms * BLOCK)
     cdef double* peaks = taken(&free, n_pairs * BLOCK)
@@ -506,10 +544,28 @@ def log_mixtures(
     out = np.empty((n, n_mixtures))
     cdef double[:, ::1] result = out
     cdef double* square
+    cdef double* column = NULL
     cdef const double* coordinates = NULL
+    # In products of matrices, points or their powers, and vectors or coefficients of components.
+    cdef double* factors = x if full else powers_of_x
+    cdef int n_factors = order if full else powers
+    cdef double* multiplied = coefficients
+    cdef const Py_ssize_t* begins = &starts[0] if full else &columns_of[0]
+    if full and vectors.shape[0]:
+        multiplied = <double*>&vectors[0, 0]
     with nogil:
-        for a in range(d * BLOCK):
-            x[a] = 0.0  # in place of points, where the last block is not full
+        for a in range(n_powers * BLOCK):
+            # Points are zero where the last block is not full.
+            powers_of_x[a] = a >= 2 * d * BLOCK
+        for a in range(BLOCK):
+            point_lengths[a] = 0.0
+        for i in range(m if expanded else 0):
+            c = columns_of[i]
+            for q in range(pairs_of[parts[i]], pairs_of[parts[i] + 1]):
+                w = pairs[q].width
+                expand_squares(d, &means[i, 0], &precisions[starts[i], w], n_kernels, shrinks[w],
+                               coefficients + c * n_powers)
+                c += 1
         for w in range(n_widths):
             narrow = (shrinks[w] * widths[w]) * (shrinks[w] * widths[w])
             f.narrows[w], log_narrows[w] = 1.0 / narrow, log(narrow)
@@ -531,6 +587,14 @@ def log_mixtures(
             for a in range(size):
                 for j in range(d):
                     x[j * BLOCK + a] = points[first + a, j]
+            if expanded:
+                nearest, farthest = INFINITY, 0.0
+                for a in range(d * BLOCK):
+                    powers_of_x[a] = x[a] * x[a]
+                for a in range(size):
+                    point_lengths[a] = dot(d, &points[first + a, 0], &points[first + a, 0])
+                    nearest = min(nearest, point_lengths[a])
+                    farthest = max(farthest, point_lengths[a])
             n_places = 0
             for i in range(k):
                 if pairs_of[parts[i]] < pairs_of[parts[i] + 1]:
@@ -555,15 +619,16 @@ def log_mixtures(
             for c in range(n_places):
                 i = places[c]
                 p = parts[i]
-                if full and last <= i < m:
+                if last <= i < m and (full or expanded):
                     begin = last = i
                     # Those of several small ones at a time.
-                    while last < m and starts[last + 1] - starts[i] <= group:
+                    while last < m and begins[last + 1] - begins[i] <= group:
                         last += 1
-                    columns = <int>(starts[last] - starts[i])
+                    columns = <int>(begins[last] - begins[i])
                     if columns > 0:
-                        dgemm(&no, &no, &rows, &columns, &order, &one, x, &stride,
-                              <double*>&vectors[starts[i], 0], &order, &zero, projected, &stride)
+                        dgemm(&no, &no, &rows, &columns, &n_factors, &one, factors, &stride,
+                              multiplied + begins[i] * n_factors, &n_factors, &zero, projected,
+                              &stride)
                 rank = starts[i + 1] - starts[i] if i < m else 0
                 if rank < d:
                     distances(rows, d, x, &means[i, 0], squares, products)
@@ -571,7 +636,14 @@ def log_mixtures(
                     w = pairs[q].width
                     square = terms + (pairs[q].terms + counts[p]) * BLOCK
                     stretch = 1.0 - shrinks[w]
-                    if rank < d and f.narrows[w] * stretch * stretch * lengths[i] < longest:
+                    all_near = some_near = False
+                    if expanded and i < m:
+                        column = projected + (begins[i] - begins[begin] + q - pairs_of[p]) * BLOCK
+                        some_near = is_near(nearest, lengths[i], f.narrows[w])
+                        all_near = is_near(farthest, lengths[i], f.narrows[w])
+                    if all_near:
+                        memcpy(square, column, rows * sizeof(double))
+                    elif rank < d and f.narrows[w] * stretch * stretch * lengths[i] < longest:
                         shrunk_squares(rows, f.narrows[w], stretch, lengths[i], squares, products,
                                        square)
                     else:
@@ -580,12 +652,16 @@ def log_mixtures(
                         if rank < d:
                             add_squares(rows, d, x, &means[i, 0], shrinks[w], &f.narrows[w], 0,
                                         square)
-                    if rank > 0:
+                    if rank > 0 and not all_near:
                         if full:
                             coordinates = projected + (starts[i] - starts[begin]) * BLOCK
                         add_squares(rows, rank, coordinates if full else x,
                                     &projections[starts[i]], shrinks[w],
                                     &precisions[starts[i], w], n_kernels, square)
+                    # A row must not depend on those that it is scored with.
+                    for a in range(rows if some_near and not all_near else 0):
+                        if is_near(point_lengths[a], lengths[i], f.narrows[w]):
+                            square[a] = column[a]
                     finish(rows, f.bases[i * n_widths + w], square, peaks + q * BLOCK)
                 counts[p] += 1
             for p in range(n_parts):
