@@ -35,6 +35,9 @@ CASES += [
     for kind in ("thin", "mixed")
 ]
 each_case = pytest.mark.parametrize(("d", "covariance_type", "kind"), CASES)
+# From 33 features on covariances of high rank are scored by their tridiagonal form.
+COUPLED = [pytest.param(36, "full", kind, id=f"36-full-{kind}") for kind in ("thin", "mixed")]
+each_scored_case = pytest.mark.parametrize(("d", "covariance_type", "kind"), CASES + COUPLED)
 SEEDS = range(3)
 
 
@@ -496,7 +499,7 @@ def log_densities(points, log_weights, means, covs):
     return _log_density.log_mixtures(points, under_each, *model_arrays(log_weights, means, covs))
 
 
-@each_case
+@each_scored_case
 def test_log_densities(d, covariance_type, kind):
     for seed in SEEDS:
         weights, means, covs = twins.random_components(d, covariance_type, kind, seed=seed)
@@ -522,7 +525,7 @@ def log_densities_of_rows(rows, log_weights, means, covs):
     return np.concatenate([log_mixtures_of_row(row, *arguments) for row in rows])
 
 
-@each_case
+@each_scored_case
 def test_log_densities_of_row(d, covariance_type, kind):
     frame = random_frame(d, covariance_type)
     for seed in SEEDS:
@@ -570,7 +573,7 @@ def test_log_densities_of_row_far_out_and_with_a_vanished_weight():
     assert np.isneginf(log_mixtures_of_row(np.zeros(1), under_each, *frame, *arguments)).all()
 
 
-@each_case
+@each_scored_case
 def test_log_mixtures_of_parts_of_a_model(d, covariance_type, kind):
     # Five parts, one of Diracs alone that has the last kernels, too; mixtures with nothing of some.
     rng = np.random.default_rng(d)
@@ -634,7 +637,7 @@ def test_log_densities_of_many_components(covariance_type):
 
 @pytest.mark.parametrize("spacing", [1.0, 30.0, 1e4])
 @pytest.mark.parametrize("covariance_type", ["full", "diag"])
-@pytest.mark.parametrize("d", [1, 2, 9])
+@pytest.mark.parametrize("d", [1, 2, 9, 36])
 def test_log_densities_of_blocks_far_from_most_components(d, covariance_type, spacing):
     # Whole blocks, so that bounds tell what counts, with outliers far from all in one of them.
     rng = np.random.default_rng(d)
@@ -662,7 +665,7 @@ def test_log_densities_of_blocks_far_from_most_components(d, covariance_type, sp
 
 def test_thin_covariances_take_little():
     _, means, covs = twins.random_components(11, "full", "thin")
-    vectors, projections, precisions, starts, log_dets = _log_density.decompose(
+    axes, projections, precisions, couplings, starts, log_dets = _log_density.decompose(
         means, covs, WIDTHS, SHRINKS
     )
     ranks = [np.linalg.matrix_rank(cov.reshape(11, 11), tol=1e-6) for cov in covs]
@@ -670,7 +673,8 @@ def test_thin_covariances_take_little():
     ranks = [rank if rank <= 5 else 11 for rank in ranks]
     assert np.diff(starts).tolist() == ranks
     assert min(ranks) < 11
-    assert vectors.shape == (sum(ranks), 11)
+    assert axes.shape == (sum(ranks), 11)
+    assert couplings.shape == (0, len(WIDTHS))
     assert projections.shape == (sum(ranks),)
     assert precisions.shape == (sum(ranks), len(WIDTHS))
     assert log_dets.shape == (len(covs), len(WIDTHS))
@@ -923,6 +927,27 @@ def test_log_densities_with_a_vanished_weight():
     np.testing.assert_allclose(got, -0.5 * (9.0 + np.log(2 * np.pi)), rtol=1e-14)
     got = log_densities(np.array([[0.0]]), log_weights[:1], means[:1], none)
     assert np.isneginf(got).all()
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e3, 1e15, 1e18])
+def test_covariances_that_rounding_has_made_indefinite(scale):
+    # Beside variances of 1e15 a kernel's variance of one is lost to rounding.
+    rng = np.random.default_rng(0)
+    axes = np.linalg.qr(rng.normal(size=(40, 40)))[0]
+    cov = (axes * np.where(np.arange(40) < 35, scale * rng.uniform(1.0, 2.0, 40), 0.0)) @ axes.T
+    cov = 0.5 * (cov + cov.T).reshape(1, -1)
+    arrays = model_arrays(np.zeros(1), np.zeros((1, 40)), cov)
+    axes, couplings, log_dets = arrays[3], arrays[6], arrays[8]
+    np.testing.assert_allclose(axes @ axes.T, np.eye(40), atol=1e-13)
+    assert couplings.any() == (scale < 1e6)
+    # It is never less than that of the kernel alone.
+    assert np.all(log_dets[0] > 40 * np.log((SHRINKS * WIDTHS) ** 2))
+    points, under_each = rng.normal(size=(70, 40)) * np.sqrt(scale), np.eye(len(WIDTHS))[:, None]
+    logs = _log_density.log_mixtures(points, under_each, *arrays)
+    assert np.isfinite(logs).all()
+    if scale < 1e6:
+        expected = twins.log_densities(points, np.zeros(1), np.zeros((1, 40)), cov, *SCALES)
+        np.testing.assert_allclose(logs, expected, rtol=1e-9)
 
 
 def test_small_negative_eigenvalues_count_for_zero():

@@ -2,17 +2,22 @@
 
 import numpy as np
 
-from libc.math cimport fmax, fmin, log, sqrt, INFINITY, M_PI
+from libc.math cimport fabs, fmax, fmin, log, sqrt, INFINITY, M_PI
 from libc.string cimport memcpy
 from scipy.linalg.cython_blas cimport dgemm
+from scipy.linalg.cython_lapack cimport dorgtr, dsytrd
+from skokde._engine._eigh cimport LARGEST_ORDER
 from skokde._engine._exponential cimport exp_within  # no-cython-lint: for the C below
 from skokde._engine._gaussian cimport (
-    dot, eigh, longest_shift, residue, thin_factor, thin_limit, turn, work_size,
+    dot, eigh, long_dot, longest_shift, residue, thin_factor, thin_limit, turn, work_size,
 )
 from skokde._engine._shapes cimport check_shapes, number_of_parts
 
 # Where bounds leave fewer than a tenth out of a block, they are not asked for some blocks after it.
 cdef Py_ssize_t SELDOM = 15
+# Of a kernel's variance: if more is lost to rounding, beside large variances, those eigenvalues are
+# set to zero that are negative.
+cdef double LOST = 1e-3
 # In squared widths of the kernel: what is farther from the origin is not multiplied out, since
 # differences of products would lose digits of log-densities.
 cdef double FARTHEST = 1e4
@@ -65,6 +70,32 @@ cdef extern from *:
                 for (int a = 0; a < LANES; a++) {
                     const double delta = row[a] - mean;
                     sums[a] += precision * (delta * delta);
+                }
+            }
+            for (int a = 0; a < LANES; a++)
+                squares[first + a] = sums[a];
+        }
+    }
+
+    /* The same where a coordinate is first lessened by a multiple of the one before it. */
+    FOR_EACH_PROCESSOR
+    static void add_coupled_squares(
+        int size, Py_ssize_t n, const double* restrict x, const double* restrict means,
+        double shrink, const double* restrict precisions, const double* restrict couplings,
+        Py_ssize_t stride, double* restrict squares
+    ) {
+        for (int first = 0; first < size; first += LANES) {
+            double sums[LANES], before[LANES] = {0.0};
+            for (int a = 0; a < LANES; a++)
+                sums[a] = squares[first + a];
+            for (Py_ssize_t j = 0; j < n; j++) {
+                const double mean = shrink * means[j], precision = precisions[j * stride];
+                const double coupling = couplings[j * stride];
+                const double* row = x + j * BLOCK + first;
+                for (int a = 0; a < LANES; a++) {
+                    const double delta = (row[a] - mean) - coupling * before[a];
+                    sums[a] += precision * (delta * delta);
+                    before[a] = delta;
                 }
             }
             for (int a = 0; a < LANES; a++)
@@ -161,6 +192,10 @@ cdef extern from *:
         int size, Py_ssize_t n, const double* x, const double* means, double shrink,
         const double* precisions, Py_ssize_t stride, double* squares
     ) noexcept nogil
+    void add_coupled_squares(
+        int size, Py_ssize_t n, const double* x, const double* means, double shrink,
+        const double* precisions, const double* couplings, Py_ssize_t stride, double* squares
+    ) noexcept nogil
     void shrunk_squares(
         int size, double precision, double stretch, double square_of_mean, const double* squares,
         const double* products, double* out
@@ -180,29 +215,70 @@ cdef extern from *:
 BOX = BLOCK
 
 
-cdef Py_ssize_t spectrum(
-    Py_ssize_t d, const double* cov, double* vectors, double* values, double* work, int* iwork
+cdef int tridiagonalize(
+    Py_ssize_t d, double* matrix, double* values, double* beside, double* work
 ) noexcept nogil:
-    # Eigenvalues of a covariance, and eigenvectors as rows; of a thin one only the few that are
-    # not lost in the bandwidth's. Returns their number.
+    # matrix = Q T Q': its rows become the columns of Q; T has the diagonal `values`, and `beside`.
+    cdef int n = <int>d, lwork = <int>(2 * d * d), info = 0
+    cdef char uplo = b"U"
+    dsytrd(&uplo, &n, matrix, &n, values, beside, work, work + d, &lwork, &info)
+    if info == 0:
+        dorgtr(&uplo, &n, matrix, &n, work, work + d, &lwork, &info)
+    return info
+
+
+cdef Py_ssize_t axes_of(
+    Py_ssize_t d, const double* cov, bint coupled, double* axes, double* values, double* beside,
+    double* work, int* iwork,
+) noexcept nogil:
+    # Orthonormal axes, as rows, along which a covariance is diagonal, or tridiagonal if they are
+    # coupled; of a thin one only the few whose variances are not lost in the bandwidth's. Returns
+    # their number.
     cdef Py_ssize_t i, j, rank
     cdef double scale
     cdef double* rest = work + thin_limit(d) * d
+    for i in range(d):
+        beside[i] = 0.0
     rank = thin_factor(d, cov, residue(), work, rest)
     if rank < 0:
         for j in range(d * d):
-            vectors[j] = cov[j]
-        eigh(d, vectors, values, work, iwork)
+            axes[j] = cov[j]
+        if coupled and tridiagonalize(d, axes, values, beside, work) == 0:
+            return d
+        for j in range(d * d):
+            axes[j] = cov[j]
+        eigh(d, axes, values, work, iwork)
         rank = d
     else:
-        turn(d, rank, work, vectors, values, rest, iwork)
+        turn(d, rank, work, axes, values, rest, iwork)
         for i in range(rank):
             scale = 1.0 / sqrt(values[i]) if values[i] > 0.0 else 0.0
             for j in range(d):
-                vectors[i * d + j] *= scale
+                axes[i * d + j] *= scale
     for i in range(rank):
         values[i] = fmax(values[i], 0.0)
     return rank
+
+
+cdef bint add_log_det(
+    Py_ssize_t n, const double* values, const double* beside, double scale, double narrow,
+    Py_ssize_t stride, double* precisions, double* couplings, double* log_det,
+) noexcept nogil:
+    # L D L' of scale T + narrow I, for a tridiagonal T: the inverse of D and, where there is room,
+    # what is beside the diagonal of L. False if rounding has made it indefinite.
+    cdef Py_ssize_t r
+    cdef double variance, edge
+    for r in range(n):
+        variance = scale * values[r] + narrow
+        if couplings != NULL and r > 0:
+            edge = scale * beside[r - 1]
+            couplings[r * stride] = edge * precisions[(r - 1) * stride]
+            variance -= edge * couplings[r * stride]
+        if not variance > (1.0 - LOST) * narrow:
+            return False
+        log_det[0] += log(variance)
+        precisions[r * stride] = 1.0 / variance
+    return True
 
 
 def decompose(
@@ -212,6 +288,9 @@ def decompose(
     const double[::1] shrinks,
 ):
     """What the log-densities of components take, for kernels of several widths.
+
+    A covariance of many features is made tridiagonal only, in a third of the time that eigenvectors
+    take: under each width L D L' of what is left takes no more than the eigenvalues would.
 
     Parameters
     ----------
@@ -223,64 +302,89 @@ def decompose(
 
     Returns
     -------
-    vectors : (n, d) array
-        Eigenvectors of all covariances; none if they are diagonal.
+    axes : (n, d) array
+        Orthonormal ones of all covariances, eigenvectors unless they are coupled; none if the
+        covariances are diagonal.
     projections : (n,) array
-        Of the means on the eigenvectors of their covariances, or n = m d means.
+        Of the means on the axes of their covariances, or n = m d means.
     precisions : (n, n_widths) array
         What a squared distance along each of them counts, less what it counts in a Dirac's kernel
         where there are fewer than d.
+    couplings : (n, n_widths) or (0, n_widths) array
+        By how much of the distance along the axis before it that along each axis is lessened.
     starts : (m + 1,) array of intp
         Where each component's begin.
     log_dets : (m, n_widths) array
     """
     cdef Py_ssize_t d = means.shape[1], m = covs.shape[0], size = covs.shape[1]
     cdef Py_ssize_t n_widths = widths.shape[0], i, j, r, w, rank, n = 0
-    cdef bint full = size != d
-    cdef double variance, narrow
+    cdef bint full = size != d, coupled = full and d > LARGEST_ORDER, definite, tried
+    cdef double narrow
     check_shapes(d, size, m <= means.shape[0] and shrinks.shape[0] == n_widths)
-    vectors = np.empty((m * d if full else 0, d))
-    values, projections = np.empty(m * d), np.empty(m * d)
+    axes = np.empty((m * d if full else 0, d))
+    projections = np.empty(m * d)
     precisions, log_dets = np.empty((m * d, n_widths)), np.empty((m, n_widths))
+    couplings = np.zeros((m * d if coupled else 0, n_widths))
     starts = np.zeros(m + 1, dtype=np.intp)
-    cdef double[:, ::1] rows = vectors, precision = precisions, log_det = log_dets
-    cdef double[::1] value = values, projection = projections
+    cdef double[:, ::1] axis = axes, precision = precisions, coupling = couplings
+    cdef double[:, ::1] log_det = log_dets
+    cdef double[::1] projection = projections, value = np.empty(d), beside = np.empty(d)
     cdef Py_ssize_t[::1] start = starts
     cdef double[::1] work = np.empty(work_size(d, size))
     cdef int[::1] iwork = np.empty(3 + 5 * d, dtype=np.intc)
     with nogil:
         for i in range(m):
-            if full:
-                rank = spectrum(d, &covs[i, 0], &rows[n, 0], &value[n], &work[0], &iwork[0])
-            else:
-                rank = d
-                for j in range(d):
-                    value[n + j] = fmax(covs[i, j], 0.0)
-            for w in range(n_widths):
-                narrow = (shrinks[w] * widths[w]) * (shrinks[w] * widths[w])
-                log_det[i, w] = (d - rank) * log(narrow) if rank < d else 0.0
-                for r in range(n, n + rank):
-                    variance = shrinks[w] * shrinks[w] * value[r] + narrow
-                    log_det[i, w] += log(variance)
-                    precision[r, w] = 1.0 / variance
-                    if rank < d:
-                        precision[r, w] -= 1.0 / narrow
-            for r in range(n, n + rank):
-                projection[r] = 0.0 if full else means[i, r - n]
+            rank, definite, tried = d, False, not coupled
+            for j in range(0 if full else d):
+                value[j] = fmax(covs[i, j], 0.0)
+            while not definite:
                 if full:
-                    for j in range(d):
-                        projection[r] += rows[r, j] * means[i, j]
+                    rank = axes_of(d, &covs[i, 0], not tried, &axis[n, 0], &value[0], &beside[0],
+                                   &work[0], &iwork[0])
+                definite = True
+                for w in range(n_widths):
+                    narrow = (shrinks[w] * widths[w]) * (shrinks[w] * widths[w])
+                    log_det[i, w] = (d - rank) * log(narrow) if rank < d else 0.0
+                    if rank > 0:
+                        definite &= add_log_det(
+                            rank, &value[0], &beside[0], shrinks[w] * shrinks[w], narrow, n_widths,
+                            &precision[n, w], &coupling[n, w] if coupled else NULL, &log_det[i, w],
+                        )
+                    for r in range(n, n + rank if rank < d else n):
+                        precision[r, w] -= 1.0 / narrow
+                definite |= tried  # eigenvalues are not negative
+                tried = True
+            for r in range(n, n + rank):
+                if full:
+                    projection[r] = long_dot(d, &axis[r, 0], &means[i, 0])
+                else:
+                    projection[r] = means[i, r - n]
             n += rank
             start[i + 1] = n
     if not full:
-        return vectors, projections, precisions, starts, log_dets
+        return axes, projections, precisions, couplings, starts, log_dets
     # Of thin covariances little is kept.
-    return vectors[:n].copy(), projections[:n].copy(), precisions[:n].copy(), starts, log_dets
+    kept = (array[:n].copy() for array in (axes, projections, precisions, couplings))
+    return *kept, starts, log_dets
+
+
+cdef double most_variance(
+    Py_ssize_t n, Py_ssize_t stride, const double* precisions, const double* couplings
+) noexcept nogil:
+    # A bound of the largest eigenvalue of L D L' (Gershgorin).
+    cdef Py_ssize_t r
+    cdef double most = 0.0, before = 0.0, edge = 0.0, next_edge, value
+    for r in range(n):
+        value = 1.0 / precisions[r * stride]
+        next_edge = fabs(couplings[(r + 1) * stride]) * value if r + 1 < n else 0.0
+        most = fmax(most, value + couplings[r * stride] ** 2 * before + edge + next_edge)
+        before, edge = value, next_edge
+    return most
 
 
 cdef void least_precisions(
     Py_ssize_t d, const Py_ssize_t[::1] starts, const double[:, ::1] precisions,
-    const double* narrows, double* out,
+    const double[:, ::1] couplings, const double* narrows, double* out,
 ) noexcept nogil:
     # The least that a squared distance from each component counts in any direction.
     cdef Py_ssize_t i, r, w, m = starts.shape[0] - 1, n_kernels = precisions.shape[1]
@@ -290,6 +394,12 @@ cdef void least_precisions(
         thin = starts[i + 1] - starts[i] < d
         for w in range(n_kernels):
             least = 0.0 if thin else INFINITY
+            if couplings.shape[0] > 0 and not thin:
+                r = starts[i]
+                out[i * n_kernels + w] = 1.0 / most_variance(
+                    d, n_kernels, &precisions[r, w], &couplings[r, w]
+                )
+                continue
             for r in range(starts[i], starts[i + 1]):
                 least = precisions[r, w] if precisions[r, w] < least else least
             out[i * n_kernels + w] = least + narrows[w] if thin else least
@@ -417,9 +527,10 @@ def log_mixtures(
     const double[::1] log_weights,
     const double[:, ::1] means,
     const Py_ssize_t[::1] parts,
-    const double[:, ::1] vectors,
+    const double[:, ::1] axes,
     const double[::1] projections,
     const double[:, ::1] precisions,
+    const double[:, ::1] couplings,
     const Py_ssize_t[::1] starts,
     const double[:, ::1] log_dets,
     const double[::1] widths,
@@ -438,7 +549,7 @@ def log_mixtures(
     parts : (k,) array of intp
         Which part each component belongs to. One with compounds has the first kernels only, those
         that `decompose` was called with.
-    vectors, projections, precisions, starts, log_dets
+    axes, projections, precisions, couplings, starts, log_dets
         What `decompose` returns.
     widths, shrinks : (n_widths,) arrays
         The b and the a, positive.
@@ -456,15 +567,16 @@ def log_mixtures(
         d, d,
         0 <= m <= k == log_weights.shape[0] == parts.shape[0]
         and n_parts == number_of_parts(parts)
-        and means.shape[1] == vectors.shape[1] == d
+        and means.shape[1] == axes.shape[1] == d
         and projections.shape[0] == precisions.shape[0] == starts[m]
-        and vectors.shape[0] in (0, starts[m]) and log_dets.shape[0] == m
+        and axes.shape[0] in (0, starts[m]) and log_dets.shape[0] == m
+        and couplings.shape[0] in (0, starts[m]) and couplings.shape[1] == n_kernels
         and n_kernels == log_dets.shape[1] <= n_widths == shrinks.shape[0] == weights.shape[2],
     )
     cdef Py_ssize_t block, first, size, a, c, i, j, p, q, u, w, rank, n_places
     cdef Py_ssize_t n_pairs = 0, n_uses = 0, n_terms = 0, n_columns = 0
     cdef Py_ssize_t last, n_doubles, begin = 0, most = 0, group = 0, near, unasked = 0
-    cdef bint full = vectors.shape[0] > 0 or starts[m] == 0
+    cdef bint full = axes.shape[0] > 0 or starts[m] == 0
     cdef int rows, stride = BLOCK, columns, order = <int>d
     cdef char no = b"N"
     cdef double one = 1.0, zero = 0.0, narrow, stretch, base, longest = longest_shift()
@@ -513,8 +625,9 @@ def log_mixtures(
     n_columns = columns_of[m]
     cdef Py_ssize_t n_powers = 2 * d + 1
     cdef int powers = <int>n_powers
-    n_doubles = n_columns * n_powers + BLOCK * (n_powers + group + n_terms + 2 * n_pairs + 2 * n_mixtures + 3)
+    n_doubles = BLOCK * (n_powers + group + n_terms + 2 * n_pairs + 2 * n_mixtures + 3)
     n_doubles += (2 * k + 2) * n_widths + k + m * n_kernels + n_mixtures + 2 * d
+    n_doubles += n_columns * n_powers
     cdef double[::1] memory = np.empty(n_doubles)
     cdef double* free = &memory[0]
     # Squares of coordinates, these, and ones, and what they are multiplied by.
@@ -546,13 +659,13 @@ def log_mixtures(
     cdef double* square
     cdef double* column = NULL
     cdef const double* coordinates = NULL
-    # In products of matrices, points or their powers, and vectors or coefficients of components.
+    # In products of matrices: points or their powers, and axes or coefficients of components.
     cdef double* factors = x if full else powers_of_x
     cdef int n_factors = order if full else powers
     cdef double* multiplied = coefficients
     cdef const Py_ssize_t* begins = &starts[0] if full else &columns_of[0]
-    if full and vectors.shape[0]:
-        multiplied = <double*>&vectors[0, 0]
+    if full and axes.shape[0]:
+        multiplied = <double*>&axes[0, 0]
     with nogil:
         for a in range(n_powers * BLOCK):
             # Points are zero where the last block is not full.
@@ -579,7 +692,7 @@ def log_mixtures(
                 base -= 0.5 * (log_dets[i, w] if i < m else d * log_narrows[w])
                 f.bases[i * n_widths + w] = base
         if n >= BLOCK:
-            least_precisions(d, starts, precisions, f.narrows, f.leasts)
+            least_precisions(d, starts, precisions, couplings, f.narrows, f.leasts)
         for block in range((n + BLOCK - 1) // BLOCK):
             first = block * BLOCK
             size = min(<Py_ssize_t>BLOCK, n - first)
@@ -638,7 +751,8 @@ def log_mixtures(
                     stretch = 1.0 - shrinks[w]
                     all_near = some_near = False
                     if expanded and i < m:
-                        column = projected + (begins[i] - begins[begin] + q - pairs_of[p]) * BLOCK
+                        j = begins[i] - begins[begin] + q - pairs_of[p]
+                        column = projected + j * BLOCK
                         some_near = is_near(nearest, lengths[i], f.narrows[w])
                         all_near = is_near(farthest, lengths[i], f.narrows[w])
                     if all_near:
@@ -655,9 +769,16 @@ def log_mixtures(
                     if rank > 0 and not all_near:
                         if full:
                             coordinates = projected + (starts[i] - starts[begin]) * BLOCK
-                        add_squares(rows, rank, coordinates if full else x,
-                                    &projections[starts[i]], shrinks[w],
-                                    &precisions[starts[i], w], n_kernels, square)
+                        if rank == d and couplings.shape[0] > 0:
+                            add_coupled_squares(
+                                rows, d, coordinates, &projections[starts[i]], shrinks[w],
+                                &precisions[starts[i], w], &couplings[starts[i], w], n_kernels,
+                                square,
+                            )
+                        else:
+                            add_squares(rows, rank, coordinates if full else x,
+                                        &projections[starts[i]], shrinks[w],
+                                        &precisions[starts[i], w], n_kernels, square)
                     # A row must not depend on those that it is scored with.
                     for a in range(rows if some_near and not all_near else 0):
                         if is_near(point_lengths[a], lengths[i], f.narrows[w]):

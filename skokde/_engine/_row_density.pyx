@@ -26,12 +26,13 @@ cdef extern from *:
     /* Components in another order: of each part of the model the compounds, and after all of these
        the Diracs of each part. */
     typedef struct {
-        Py_ssize_t d, k, m, n_parts, n_kernels, n_widths, n_vectors;
+        Py_ssize_t d, k, m, n_parts, n_kernels, n_widths, n_axes;
         int full;
         double log_det; /* of the frame */
         const double *means; /* of LANES components, coordinate by coordinate */
         const double *lengths; /* their squares */
         const double *log_weights, *log_dets, *projections, *precisions, *shrinks, *widths;
+        const double *couplings; /* none if they are all zero */
         const Py_ssize_t *places; /* each component's in the other order */
         const Py_ssize_t *ends; /* where each part's compounds end, and then its Diracs */
         const Py_ssize_t *starts;
@@ -40,7 +41,7 @@ cdef extern from *:
 
     /* What is read and written for a row: all terms of a part, peaks and sums of all parts. */
     typedef struct {
-        const double *point, *projected; /* on the eigenvectors of all covariances */
+        const double *point, *projected; /* on the axes of all covariances */
         double *squares, *products, *terms, *peaks, *sums, *lanes;
     } Work;
 
@@ -89,6 +90,19 @@ cdef extern from *:
         for (; j < n; j++) {
             const double delta = x[j] - shrink * means[j];
             total += precisions[j] * (delta * delta);
+        }
+        return total;
+    }
+
+    /* The same where a coordinate is first lessened by a multiple of the one before it. */
+    INLINE double coupled_square(
+        Py_ssize_t n, const double* restrict x, const double* restrict means, double shrink,
+        const double* restrict precisions, const double* restrict couplings
+    ) {
+        double before = 0.0, total = 0.0;
+        for (Py_ssize_t j = 0; j < n; j++) {
+            before = (x[j] - shrink * means[j]) - couplings[j] * before;
+            total += precisions[j] * (before * before);
         }
         return total;
     }
@@ -190,11 +204,18 @@ cdef extern from *:
                 for (Py_ssize_t c = 0; c < n_compounds; c++) {
                     const Py_ssize_t i = f.places[ends[0] + c], start = f.starts[i];
                     const Py_ssize_t rank = f.starts[i + 1] - start;
+                    const Py_ssize_t place = w * f.n_axes + start;
                     double square = rank < f.d ? precision * terms[c] : 0.0;
-                    square += weighted_square(
-                        rank, f.full ? work.projected + start : work.point, f.projections + start,
-                        shrink, f.precisions + w * f.n_vectors + start, work.lanes
-                    );
+                    if (rank == f.d && f.couplings)
+                        square = coupled_square(
+                            rank, work.projected + start, f.projections + start, shrink,
+                            f.precisions + place, f.couplings + place
+                        );
+                    else
+                        square += weighted_square(
+                            rank, f.full ? work.projected + start : work.point,
+                            f.projections + start, shrink, f.precisions + place, work.lanes
+                        );
                     /* Rounding may have made it negative. */
                     square = square < 0.0 ? 0.0 : square;
                     terms[c] = f.log_weights[ends[0] + c] - constant
@@ -244,7 +265,7 @@ cdef extern from *:
     enum: LANES
 
     ctypedef struct Family:
-        Py_ssize_t d, k, m, n_parts, n_kernels, n_widths, n_vectors
+        Py_ssize_t d, k, m, n_parts, n_kernels, n_widths, n_axes
         int full
         double log_det
         const double* means
@@ -253,6 +274,7 @@ cdef extern from *:
         const double* log_dets
         const double* projections
         const double* precisions
+        const double* couplings
         const double* shrinks
         const double* widths
         const Py_ssize_t* places
@@ -288,39 +310,42 @@ cdef class RowFamily:
         Of the frame.
     log_det : float
         Of the frame, too.
-    log_weights, means, parts, vectors, projections, precisions, starts, log_dets, widths, shrinks
+    log_weights, means, parts, axes, projections, precisions, couplings, starts, log_dets, widths,
+    shrinks
         What `_log_density.log_mixtures` takes after the weights.
     """
 
     cdef const double[::1] center, spread, matrix, projections, widths, shrinks
-    cdef const double[:, ::1] vectors, log_dets
+    cdef const double[:, ::1] axes, log_dets
     cdef const Py_ssize_t[::1] starts
     cdef double[::1] blocks, of_components
-    cdef double[:, ::1] precisions
+    cdef double[:, ::1] precisions, couplings
     cdef Py_ssize_t[::1] numbers
     cdef unsigned char[::1] with_compounds, asked  # which of the parts; see `Family`
     cdef Family family
 
     def __init__(
         self, center, spread, matrix, double log_det, const double[::1] log_weights,
-        const double[:, ::1] means, const Py_ssize_t[::1] parts, vectors, projections,
-        const double[:, ::1] precisions, starts, log_dets, widths, shrinks,
+        const double[:, ::1] means, const Py_ssize_t[::1] parts, axes, projections,
+        const double[:, ::1] precisions, const double[:, ::1] couplings, starts, log_dets, widths,
+        shrinks,
     ):
         cdef Py_ssize_t c, i, j, p, first
         cdef Family* f = &self.family
         self.center, self.spread, self.matrix, f.log_det = center, spread, matrix, log_det
-        self.vectors, self.projections, self.starts = vectors, projections, starts
+        self.axes, self.projections, self.starts = axes, projections, starts
         self.log_dets, self.widths, self.shrinks = log_dets, widths, shrinks
         f.d, f.k, f.m = means.shape[1], means.shape[0], self.starts.shape[0] - 1
         f.n_kernels, f.n_widths = precisions.shape[1], self.widths.shape[0]
-        f.n_vectors, f.full = precisions.shape[0], self.vectors.shape[0] > 0
+        f.n_axes, f.full = precisions.shape[0], self.axes.shape[0] > 0
         check_shapes(
             f.d, self.matrix.shape[0],
             0 <= f.m <= f.k == log_weights.shape[0] == parts.shape[0] and 0 < f.k
-            and self.vectors.shape[1] == f.d
+            and self.axes.shape[1] == f.d
             and self.center.shape[0] == self.spread.shape[0] == f.d
-            and self.projections.shape[0] == f.n_vectors == self.starts[f.m]
-            and self.vectors.shape[0] in (0, f.n_vectors)
+            and self.projections.shape[0] == f.n_axes == self.starts[f.m]
+            and self.axes.shape[0] in (0, f.n_axes)
+            and couplings.shape[0] in (0, f.n_axes) and couplings.shape[1] == f.n_kernels
             and self.log_dets.shape[0] == f.m and f.n_kernels == self.log_dets.shape[1]
             and f.n_kernels <= f.n_widths == self.shrinks.shape[0] and 0 < f.n_widths,
         )
@@ -330,7 +355,8 @@ cdef class RowFamily:
         self.asked = np.zeros(f.k, dtype=np.uint8)
         self.blocks = np.zeros((f.k + LANES - 1) // LANES * LANES * f.d)
         self.of_components = np.empty(2 * f.k)
-        self.precisions = np.empty((f.n_kernels, f.n_vectors))
+        self.precisions = np.empty((f.n_kernels, f.n_axes))
+        self.couplings = np.empty((f.n_kernels, couplings.shape[0]))
         cdef Py_ssize_t* ends = &self.numbers[0]
         cdef Py_ssize_t* places = ends + 2 * f.n_parts + 2
         cdef double* lengths = &self.of_components[0]
@@ -357,16 +383,20 @@ cdef class RowFamily:
                 for j in range(f.d):
                     self.blocks[first + j * LANES] = means[i, j]
                     lengths[c] += means[i, j] * means[i, j]
-            for i in range(f.n_vectors):
+            for i in range(f.n_axes):
                 for j in range(f.n_kernels):
                     self.precisions[j, i] = precisions[i, j]
+                    if couplings.shape[0] > 0:
+                        self.couplings[j, i] = couplings[i, j]
         f.means, f.lengths, f.log_weights = &self.blocks[0], lengths, ordered_weights
         f.places, f.ends, f.starts = places, ends, &self.starts[0]
         f.widths, f.shrinks, f.asked = &self.widths[0], &self.shrinks[0], &self.asked[0]
         if f.m:
             f.log_dets = &self.log_dets[0, 0]
-        if f.n_vectors:
+        if f.n_axes:
             f.projections, f.precisions = &self.projections[0], &self.precisions[0, 0]
+            if couplings.shape[0] > 0:
+                f.couplings = &self.couplings[0, 0]
 
     cdef bint in_frame_of(self, RowFamily other):
         return (
@@ -390,7 +420,7 @@ cdef class RowKDE:
     cdef double[:, ::1] weights  # (n_mixtures, n_densities), one family after the other
     cdef unsigned char[::1] used  # which of the densities
     cdef Py_ssize_t[::1] frames  # of each family, the number of the first one in its frame
-    cdef Py_ssize_t d, n_densities, most_components, most_vectors
+    cdef Py_ssize_t d, n_densities, most_components, most_axes
 
     def __init__(self, list families, list weights):
         cdef Py_ssize_t n, i, j, number, first
@@ -408,7 +438,7 @@ cdef class RowKDE:
             )
             self.n_densities += family.family.n_parts * family.family.n_widths
             self.most_components = max(self.most_components, family.family.k)
-            self.most_vectors = max(self.most_vectors, family.family.n_vectors)
+            self.most_axes = max(self.most_axes, family.family.n_axes)
             first = 0
             while first < number and not family.in_frame_of(<RowFamily>families[first]):
                 first += 1
@@ -444,7 +474,7 @@ def log_mixtures_of_row(const double[::1] row, list kdes):
         Not NaN and below +inf for any row; -inf where the density is zero.
     """
     cdef Py_ssize_t d = row.shape[0], i, j, first, number, most_families = 1, most_densities = 1
-    cdef Py_ssize_t most_components = 1, most_vectors = 1, n_mixtures
+    cdef Py_ssize_t most_components = 1, most_axes = 1, n_mixtures
     cdef double one = 1.0, zero = 0.0
     cdef int order = <int>d, columns, step = 1
     cdef char transposed = b"T"
@@ -457,18 +487,18 @@ def log_mixtures_of_row(const double[::1] row, list kdes):
         most_families = max(most_families, len(kde.families))
         most_densities = max(most_densities, kde.n_densities)
         most_components = max(most_components, kde.most_components)
-        most_vectors = max(most_vectors, kde.most_vectors)
+        most_axes = max(most_axes, kde.most_axes)
     most_components = (most_components + LANES - 1) // LANES * LANES
     out = np.empty((len(kdes), n_mixtures))
     cdef double[:, ::1] result = out
     cdef double[:, ::1] points = np.empty((most_families, d))
     cdef double[::1] scratch = np.empty(
-        coordinates_size(d, d * d) + most_vectors + 3 * most_components + 2 * LANES
+        coordinates_size(d, d * d) + most_axes + 3 * most_components + 2 * LANES
         + 2 * most_densities
     )
     cdef double* projected = &scratch[0] + coordinates_size(d, d * d)
     work.projected = projected
-    work.squares = projected + most_vectors
+    work.squares = projected + most_axes
     work.products = work.squares + most_components
     work.terms = work.products + most_components
     work.lanes = work.terms + most_components + LANES
@@ -489,8 +519,8 @@ def log_mixtures_of_row(const double[::1] row, list kdes):
                         1, &row[0], &points[number, 0],
                     )
                 if family.family.full:
-                    columns = <int>family.family.n_vectors
-                    dgemv(&transposed, &order, &columns, &one, <double*>&family.vectors[0, 0],
+                    columns = <int>family.family.n_axes
+                    dgemv(&transposed, &order, &columns, &one, <double*>&family.axes[0, 0],
                           &order, <double*>work.point, &step, &zero, projected, &step)
                 mix(family.family, longest_shift(), &kde.used[first], work)
             first += family.family.n_parts * family.family.n_widths

@@ -130,7 +130,7 @@ def log(weights: np.ndarray) -> np.ndarray:
 def nothing_decomposed(d: int, n_kernels: int) -> tuple[np.ndarray, ...]:
     """What `decompose` returns of no covariances, in less time than a call takes."""
     nothing = np.empty((0, n_kernels))
-    return np.empty((0, d)), np.empty(0), nothing, np.zeros(1, dtype=np.intp), nothing
+    return np.empty((0, d)), np.empty(0), nothing, nothing, np.zeros(1, dtype=np.intp), nothing
 
 
 def log_sum(logs: np.ndarray) -> np.ndarray:
