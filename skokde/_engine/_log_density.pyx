@@ -363,8 +363,9 @@ def decompose(
             start[i + 1] = n
     if not full:
         return axes, projections, precisions, couplings, starts, log_dets
-    # Of thin covariances little is kept.
-    kept = (array[:n].copy() for array in (axes, projections, precisions, couplings))
+    kept = [array[:n] for array in (axes, projections, precisions, couplings)]
+    if 2 * n < m * d:  # of thin covariances little is held
+        kept = [array.copy() for array in kept]
     return *kept, starts, log_dets
 
 
