@@ -58,15 +58,15 @@ class PreviousClass(ClassifierMixin, BaseEstimator):
 
 
 def fixed(factor: float) -> str:
-    """The name of skokde with this forgetting factor."""
-    return f"skokde, {factor:g}"
+    """The name of skokde with this forgetting factor; by default it is one."""
+    return DEFAULT if factor == 1.0 else f"skokde, {factor:g}"
 
 
 DEFAULT, PREDICTIVE, PREVIOUS = "skokde", "skokde, predictive", "class of the row before"
 MODELS: dict[str, BaseEstimator] = {
     DEFAULT: OnlineKDEClassifier(),
     PREDICTIVE: OnlineKDEClassifier(forgetting_factor="predictive"),
-    **{fixed(factor): OnlineKDEClassifier(forgetting_factor=factor) for factor in FIXED},
+    **{fixed(factor): OnlineKDEClassifier(forgetting_factor=factor) for factor in FIXED[1:]},
     "adaptive random forest": RiverClassifier(forest.ARFClassifier, {"seed": 0}),
     "Hoeffding adaptive tree": RiverClassifier(tree.HoeffdingAdaptiveTreeClassifier, {"seed": 0}),
     "Gaussian naive Bayes": RiverClassifier(naive_bayes.GaussianNB),
