@@ -7,7 +7,8 @@ training: a pass over each set's first shuffle, in units of a fixed job, beside 
 same units (needs --reference). steps: where the time of training goes, beside what the operations
 that the algorithm cannot avoid would take in products of matrices. scoring: score_samples beside
 scikit-learn's GaussianMixture with as many components, and beside KernelDensity. rows: a
-prediction of each row, and partial_fit of it, beside GaussianNB and river's adaptive random forest.
+prediction of each row, and partial_fit of it, after 2,000 rows and from the first row on, beside
+GaussianNB and river's adaptive random forest.
 latency: how evenly the time of learning is spread over rows, with a picture. growth: time per
 sample from 10^4 to 10^6 samples, and from 4 to 128 features. scale: 10^7 rows. batch: one pass
 beside fitting GaussianMixture. threads: two of them beside one. memory: what streaming long sets

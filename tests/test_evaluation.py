@@ -621,7 +621,7 @@ def test_densities_hold_the_components_they_are_asked_for():
 
 
 def test_rows_one_by_one_beside_naive_bayes():
-    frame = speed.rows(None, n_before=40, n=20, n_classes=(2, 3), features=(2,))
+    frame = speed.rows(None, n_before=40, n=20, n_first=10, n_classes=(2, 3), features=(2,))
     assert frame.model.tolist() == 2 * list(speed.one_by_one())
     assert (frame.iloc[:, 3:].to_numpy() > 0.0).all()
     of_theirs = frame.columns[-2:]
