@@ -11,6 +11,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from skokde import OnlineKDEClassifier
 
 FIXED = (1.0, 0.999, 0.99, 0.97, 0.9)
+DEFAULT, PREDICTIVE, PREVIOUS = "skokde", "skokde, predictive", "class of the row before"
 
 
 class RiverClassifier(ClassifierMixin, BaseEstimator):
@@ -62,7 +63,6 @@ def fixed(factor: float) -> str:
     return DEFAULT if factor == 1.0 else f"skokde, {factor:g}"
 
 
-DEFAULT, PREDICTIVE, PREVIOUS = "skokde", "skokde, predictive", "class of the row before"
 MODELS: dict[str, BaseEstimator] = {
     DEFAULT: OnlineKDEClassifier(),
     PREDICTIVE: OnlineKDEClassifier(forgetting_factor="predictive"),

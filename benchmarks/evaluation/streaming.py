@@ -164,7 +164,7 @@ def draw(frame: pd.DataFrame) -> Figure:
     groups = dict(list(frame.groupby("label", sort=False)))
     columns = min(3, len(groups))
     rows = ceil(len(groups) / columns)
-    shown = [name for name in MODELS if name == DEFAULT or name not in map(fixed, FIXED)]
+    shown = [name for name in MODELS if name not in map(fixed, FIXED[1:])]
     shown.insert(2, BEST)
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(4 * columns, 2.7 * rows + 0.8), layout="constrained")

@@ -5,7 +5,7 @@
 from libc.float cimport DBL_EPSILON
 from libc.math cimport fmax, log, log1p, sqrt
 from scipy.linalg.cython_blas cimport dgemm
-from scipy.linalg.cython_lapack cimport dpotrf, dpotri, dsyevd
+from scipy.linalg.cython_lapack cimport dorgtr, dpotrf, dpotri, dsyevd, dsytrd
 from skokde._engine._eigh cimport eigh_small, LARGEST_ORDER
 
 
@@ -133,6 +133,16 @@ cdef inline int eigh(
                 matrix[i] = work[i]
     dsyevd(&jobz, &uplo, &n, matrix, &n, eigenvalues, work, &lwork, iwork, &liwork, &info)
     return info
+
+
+cdef inline void tridiagonal_form(
+    Py_ssize_t d, double* matrix, double* values, double* beside, double* work
+) noexcept nogil:
+    # matrix = Q T Q': its rows become the columns of Q; T has the diagonal `values`, and `beside`.
+    cdef int n = <int>d, lwork = <int>(2 * d * d), info = 0
+    cdef char uplo = b"U"
+    dsytrd(&uplo, &n, matrix, &n, values, beside, work, work + d, &lwork, &info)
+    dorgtr(&uplo, &n, matrix, &n, work, work + d, &lwork, &info)
 
 
 cdef inline void turn(

@@ -5,11 +5,11 @@ import numpy as np
 from libc.math cimport fabs, fmax, fmin, log, sqrt, INFINITY, M_PI
 from libc.string cimport memcpy
 from scipy.linalg.cython_blas cimport dgemm
-from scipy.linalg.cython_lapack cimport dorgtr, dsytrd
 from skokde._engine._eigh cimport LARGEST_ORDER
 from skokde._engine._exponential cimport exp_within  # no-cython-lint: for the C below
 from skokde._engine._gaussian cimport (
-    dot, eigh, long_dot, longest_shift, residue, thin_factor, thin_limit, turn, work_size,
+    dot, eigh, long_dot, longest_shift, residue, thin_factor, thin_limit, tridiagonal_form, turn,
+    work_size,
 )
 from skokde._engine._shapes cimport check_shapes, number_of_parts
 
@@ -215,18 +215,6 @@ cdef extern from *:
 BOX = BLOCK
 
 
-cdef int tridiagonalize(
-    Py_ssize_t d, double* matrix, double* values, double* beside, double* work
-) noexcept nogil:
-    # matrix = Q T Q': its rows become the columns of Q; T has the diagonal `values`, and `beside`.
-    cdef int n = <int>d, lwork = <int>(2 * d * d), info = 0
-    cdef char uplo = b"U"
-    dsytrd(&uplo, &n, matrix, &n, values, beside, work, work + d, &lwork, &info)
-    if info == 0:
-        dorgtr(&uplo, &n, matrix, &n, work, work + d, &lwork, &info)
-    return info
-
-
 cdef Py_ssize_t axes_of(
     Py_ssize_t d, const double* cov, bint coupled, double* axes, double* values, double* beside,
     double* work, int* iwork,
@@ -243,10 +231,9 @@ cdef Py_ssize_t axes_of(
     if rank < 0:
         for j in range(d * d):
             axes[j] = cov[j]
-        if coupled and tridiagonalize(d, axes, values, beside, work) == 0:
+        if coupled:
+            tridiagonal_form(d, axes, values, beside, work)
             return d
-        for j in range(d * d):
-            axes[j] = cov[j]
         eigh(d, axes, values, work, iwork)
         rank = d
     else:
@@ -260,24 +247,33 @@ cdef Py_ssize_t axes_of(
     return rank
 
 
-cdef bint add_log_det(
-    Py_ssize_t n, const double* values, const double* beside, double scale, double narrow,
-    Py_ssize_t stride, double* precisions, double* couplings, double* log_det,
+cdef bint weigh_axes(
+    Py_ssize_t d, Py_ssize_t rank, const double* values, const double* beside,
+    const double[::1] widths, const double[::1] shrinks, double* precisions, double* couplings,
+    double* log_dets,
 ) noexcept nogil:
-    # L D L' of scale T + narrow I, for a tridiagonal T: the inverse of D and, where there is room,
-    # what is beside the diagonal of L. False if rounding has made it indefinite.
-    cdef Py_ssize_t r
-    cdef double variance, edge
-    for r in range(n):
-        variance = scale * values[r] + narrow
-        if couplings != NULL and r > 0:
-            edge = scale * beside[r - 1]
-            couplings[r * stride] = edge * precisions[(r - 1) * stride]
-            variance -= edge * couplings[r * stride]
-        if not variance > (1.0 - LOST) * narrow:
-            return False
-        log_det[0] += log(variance)
-        precisions[r * stride] = 1.0 / variance
+    # Of one component, under each width, L D L' of the variances along its axes: the inverse of D
+    # and, where there is room, what is beside the diagonal of L. False if rounding has made one
+    # indefinite.
+    cdef Py_ssize_t r, w, place, n_widths = widths.shape[0]
+    cdef double variance, edge, scale, narrow
+    for w in range(n_widths):
+        scale = shrinks[w] * shrinks[w]
+        narrow = (shrinks[w] * widths[w]) * (shrinks[w] * widths[w])
+        log_dets[w] = (d - rank) * log(narrow) if rank < d else 0.0
+        for r in range(rank):
+            place = r * n_widths + w
+            variance = scale * values[r] + narrow
+            if couplings != NULL and r > 0:
+                edge = scale * beside[r - 1]
+                couplings[place] = edge * precisions[place - n_widths]
+                variance -= edge * couplings[place]
+            if not variance > (1.0 - LOST) * narrow:
+                return False
+            log_dets[w] += log(variance)
+            precisions[place] = 1.0 / variance
+        for r in range(rank if rank < d else 0):
+            precisions[r * n_widths + w] -= 1.0 / narrow
     return True
 
 
@@ -317,9 +313,9 @@ def decompose(
     log_dets : (m, n_widths) array
     """
     cdef Py_ssize_t d = means.shape[1], m = covs.shape[0], size = covs.shape[1]
-    cdef Py_ssize_t n_widths = widths.shape[0], i, j, r, w, rank, n = 0
-    cdef bint full = size != d, coupled = full and d > LARGEST_ORDER, definite, tried
-    cdef double narrow
+    cdef Py_ssize_t n_widths = widths.shape[0], i, j, r, rank, n = 0
+    cdef bint full = size != d, coupled = full and d > LARGEST_ORDER, definite
+    cdef double* beyond
     check_shapes(d, size, m <= means.shape[0] and shrinks.shape[0] == n_widths)
     axes = np.empty((m * d if full else 0, d))
     projections = np.empty(m * d)
@@ -334,26 +330,20 @@ def decompose(
     cdef int[::1] iwork = np.empty(3 + 5 * d, dtype=np.intc)
     with nogil:
         for i in range(m):
-            rank, definite, tried = d, False, not coupled
+            rank = d
             for j in range(0 if full else d):
                 value[j] = fmax(covs[i, j], 0.0)
-            while not definite:
-                if full:
-                    rank = axes_of(d, &covs[i, 0], not tried, &axis[n, 0], &value[0], &beside[0],
-                                   &work[0], &iwork[0])
-                definite = True
-                for w in range(n_widths):
-                    narrow = (shrinks[w] * widths[w]) * (shrinks[w] * widths[w])
-                    log_det[i, w] = (d - rank) * log(narrow) if rank < d else 0.0
-                    if rank > 0:
-                        definite &= add_log_det(
-                            rank, &value[0], &beside[0], shrinks[w] * shrinks[w], narrow, n_widths,
-                            &precision[n, w], &coupling[n, w] if coupled else NULL, &log_det[i, w],
-                        )
-                    for r in range(n, n + rank if rank < d else n):
-                        precision[r, w] -= 1.0 / narrow
-                definite |= tried  # eigenvalues are not negative
-                tried = True
+            if full:
+                rank = axes_of(d, &covs[i, 0], coupled, &axis[n, 0], &value[0], &beside[0],
+                               &work[0], &iwork[0])
+            beyond = &coupling[n, 0] if coupled else NULL
+            definite = weigh_axes(d, rank, &value[0], &beside[0], widths, shrinks,
+                                  &precision[n, 0], beyond, &log_det[i, 0])
+            if coupled and not definite:  # eigenvalues are not negative
+                rank = axes_of(d, &covs[i, 0], False, &axis[n, 0], &value[0], &beside[0],
+                               &work[0], &iwork[0])
+                weigh_axes(d, rank, &value[0], &beside[0], widths, shrinks, &precision[n, 0],
+                           beyond, &log_det[i, 0])
             for r in range(n, n + rank):
                 if full:
                     projection[r] = long_dot(d, &axis[r, 0], &means[i, 0])
