@@ -44,7 +44,7 @@ from evaluation.results import Peers, Results
 from evaluation.runner import run
 from evaluation.store import Store
 from evaluation.tables import Difference, Table, Text, Value, corrected_t_test
-from skokde import OnlineKDEClassifier
+from skokde import OnlineKDEClassifier, OnlineKDEDensity
 
 X, y = load_iris(return_X_y=True)
 IRIS = Dataset("iris", X, y, "scikit-learn", "loader")
@@ -627,6 +627,22 @@ def test_rows_one_by_one_beside_naive_bayes():
     of_theirs = frame.columns[-2:]
     assert_allclose(frame.loc[frame.model == "GaussianNB", of_theirs], 1.0)
     assert_allclose(frame["mean, us"], frame["predict, us"] + frame["learn, us"], rtol=1e-6)
+
+
+def test_terms_that_count():
+    # Two clusters far apart: rows of one need none of the Diracs of the other.
+    rng = np.random.default_rng(0)
+    near = rng.normal(size=(10, 2))
+    density = OnlineKDEDensity(bandwidth=[1.0, 1.0]).fit(np.concatenate([near, near + 1e3]))
+    assert speed.terms_that_count(density, [near]) == (0.5, 0.5)
+    assert speed.terms_that_count(density, [np.concatenate([near, near + 1e3])]) == (0.5, 1.0)
+
+
+def test_time_of_more_components():
+    frame = speed.components(None, clusters=(2,), n=128)
+    assert (frame.drop(columns="kernels").to_numpy() > 0.0).all()
+    of_row, of_block = frame.iloc[:, -2:].to_numpy().T
+    assert (of_row <= of_block).all()
 
 
 def test_latency_of_rows(tmp_path):

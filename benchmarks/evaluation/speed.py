@@ -34,6 +34,7 @@ from evaluation.results import Peers
 from evaluation.tables import frame_markdown, make_tables
 from skokde import OnlineKDEClassifier, OnlineKDEDensity
 from skokde._engine.compression import compress
+from skokde._engine.kde import BOX, FEW_TERMS, in_boxes
 from skokde._engine.learn import compact
 
 TRAINED = ("skokde full okde", "skokde diag okde", "skokde", "skokde diag")
@@ -268,6 +269,75 @@ def latency(
     axes.legend()
     figure.savefig(options.out / "speed_latency.png", dpi=120)
     return pd.DataFrame(found)
+
+
+def terms_that_count(density: OnlineKDEDensity, blocks: list[np.ndarray]) -> tuple[float, float]:
+    """Shares of the Gaussians without which log-densities would change by more than 1e-10.
+
+    Returns
+    -------
+    of_row, of_block : float
+        Of a row, and of all rows of a block together.
+    """
+    weights, means, covariances = density.kde_mixture()
+    variances, axes = np.linalg.eigh(covariances)
+    base = np.log(weights) - 0.5 * np.log(variances).sum(axis=1)
+    counts = []
+    for block in blocks:
+        along = np.einsum("kij,kai->kaj", axes, block - means[:, None])
+        terms = base[:, None] - 0.5 * (along**2 / variances[:, None]).sum(axis=2)
+        order = np.argsort(terms, axis=0)
+        densities = np.exp(np.take_along_axis(terms, order, axis=0) - terms.max(axis=0))
+        counted = np.cumsum(densities, axis=0) > 1e-10 * densities.sum(axis=0)
+        of_terms = np.empty_like(counted)
+        np.put_along_axis(of_terms, order, counted, axis=0)
+        counts.append((of_terms.mean(), of_terms.any(axis=1).mean()))
+    return tuple(np.mean(counts, axis=0))
+
+
+def components(
+    options: argparse.Namespace,
+    clusters: tuple[int, ...] = (15, 60, 240, 960),
+    n: int = 16_384,
+) -> pd.DataFrame:
+    """How scoring grows with the components, beside how many of their terms there is a need for."""
+    found, d = [], 8
+    for spread, (label, parameters) in product(
+        (0.3, 10.0),
+        (
+            ("narrow", {"bandwidth": np.full(d, 0.1), "compression_threshold": 0.02}),
+            ("predictive", {}),
+        ),
+    ):
+        for k in clusters:
+            rng = np.random.default_rng([k, d])
+            centers = rng.uniform(-30.0, 30.0, (k, d))
+            stream = centers[rng.integers(k, size=n + max(1000, 10 * k))]
+            stream += spread * rng.normal(size=stream.shape)
+            X, density = stream[:n], OnlineKDEDensity(**parameters).fit(stream[n:])
+            X = X[in_boxes(X, FEW_TERMS)]
+            of_row, of_block = terms_that_count(density, np.array_split(X, n // BOX)[::32])
+            found.append(
+                {
+                    "clusters": k,
+                    "their deviation": spread,
+                    "kernels": label,
+                    "components": density.n_components_,
+                    "Gaussians": len(density.kde_mixture()[0]),
+                    "us per row": 1e6 * cpu(partial(density.score_samples, X), 3) / n,
+                    "us of a single row": single_row(density, X),
+                    "needed by a row, %": 100.0 * of_row,
+                    "needed by 64 close rows, %": 100.0 * of_block,
+                }
+            )
+    return pd.DataFrame(found)
+
+
+def single_row(density: OnlineKDEDensity, X: np.ndarray) -> float:
+    """Microseconds that the log-density of a row takes by itself, the median of some."""
+    rows = range(min(len(X), 200))
+    times = times_one_by_one(lambda i: density.score_samples(X[i : i + 1]), rows=rows)
+    return float(np.median(times))
 
 
 def scale(options: argparse.Namespace, n: int = 10_000_000, block: int = 10_000) -> pd.DataFrame:
@@ -544,6 +614,7 @@ TABLES = {
     "rows": rows,
     "latency": latency,
     "growth": growth,
+    "components": components,
     "scale": scale,
     "batch": batch,
     "threads": threads,

@@ -159,6 +159,45 @@ cdef extern from *:
         }
     }
 
+    /* A term at a point is at most base - half |x - shrink mean|^2. */
+    typedef struct {
+        double base, half, length, twice; /* shrink^2 |mean|^2 and 2 shrink */
+    } Bound;
+
+    /* From |x|^2 and x . mean of a whole block, and the logarithm of a weight; what rounding may
+       have changed a squared distance by is a small part of the lengths. */
+    #define UPPER_BOUND(a) \
+        (base - bound.half * (least * lengths[a] + (rest - bound.twice * products[a])))
+
+    /* The largest bounds so far, and the numbers of the components they are of. */
+    FOR_EACH_PROCESSOR
+    static void raise_bounds(
+        Bound bound, double log_weight, double number, const double* restrict lengths,
+        const double* restrict products, double* restrict bounds, double* restrict numbers
+    ) {
+        const double least = 1.0 - 1e-13, rest = least * bound.length;
+        const double base = bound.base + log_weight;
+        for (int a = 0; a < BLOCK; a++) {
+            const double upper = UPPER_BOUND(a);
+            numbers[a] = upper > bounds[a] ? number : numbers[a];
+            bounds[a] = upper > bounds[a] ? upper : bounds[a];
+        }
+    }
+
+    /* Whether a term may count for any point, which none does where its bound is negligible. */
+    FOR_EACH_PROCESSOR
+    static int may_count(
+        Bound bound, double log_weight, const double* restrict lengths,
+        const double* restrict products, const double* restrict lows
+    ) {
+        const double least = 1.0 - 1e-13, rest = least * bound.length;
+        const double base = bound.base + log_weight;
+        int may = 0;
+        for (int a = 0; a < BLOCK; a++)
+            may |= !(UPPER_BOUND(a) < lows[a] - NEGLIGIBLE);
+        return may;
+    }
+
     /* tops := the larger ones */
     FOR_EACH_PROCESSOR
     static void raise_tops(int size, const double* restrict peaks, double* restrict tops) {
@@ -203,6 +242,16 @@ cdef extern from *:
     void finish(int size, double base, double* squares, double* peaks) noexcept nogil
     void exponential_sums(
         int size, Py_ssize_t k, const double* terms, const double* peaks, double* sums
+    ) noexcept nogil
+    ctypedef struct Bound:
+        double base, half, length, twice
+    void raise_bounds(
+        Bound bound, double log_weight, double number, const double* lengths,
+        const double* products, double* bounds, double* numbers
+    ) noexcept nogil
+    int may_count(
+        Bound bound, double log_weight, const double* lengths, const double* products,
+        const double* lows
     ) noexcept nogil
     void raise_tops(int size, const double* peaks, double* tops) noexcept nogil
     void add_density(
@@ -373,41 +422,6 @@ cdef double most_variance(
     return most
 
 
-cdef void least_precisions(
-    Py_ssize_t d, const Py_ssize_t[::1] starts, const double[:, ::1] precisions,
-    const double[:, ::1] couplings, const double* narrows, double* out,
-) noexcept nogil:
-    # The least that a squared distance from each component counts in any direction.
-    cdef Py_ssize_t i, r, w, m = starts.shape[0] - 1, n_kernels = precisions.shape[1]
-    cdef double least
-    cdef bint thin
-    for i in range(m):
-        thin = starts[i + 1] - starts[i] < d
-        for w in range(n_kernels):
-            least = 0.0 if thin else INFINITY
-            if couplings.shape[0] > 0 and not thin:
-                r = starts[i]
-                out[i * n_kernels + w] = 1.0 / most_variance(
-                    d, n_kernels, &precisions[r, w], &couplings[r, w]
-                )
-                continue
-            for r in range(starts[i], starts[i + 1]):
-                least = precisions[r, w] if precisions[r, w] < least else least
-            out[i * n_kernels + w] = least + narrows[w] if thin else least
-
-
-cdef void box_around(Py_ssize_t d, const double* x, double* low, double* high) noexcept nogil:
-    # The least and the largest coordinates of a whole block.
-    cdef Py_ssize_t a, j
-    cdef double value
-    for j in range(d):
-        low[j] = high[j] = x[j * BLOCK]
-        for a in range(1, BLOCK):
-            value = x[j * BLOCK + a]
-            low[j] = value if value < low[j] else low[j]
-            high[j] = value if value > high[j] else high[j]
-
-
 cdef struct Pair:
     # Components of one part of the model, under one kernel.
     Py_ssize_t width
@@ -420,68 +434,81 @@ cdef struct Use:
     double weight, log_weight
 
 
-cdef struct Bounds:
-    # What bounds on the terms of a block of points are made of, and room for them.
-    Py_ssize_t d, n_mixtures, n_widths, m, n_kernels
-    double least_shrink, most_shrink
+cdef struct Model:
+    # What is the same for all blocks of points.
+    Py_ssize_t d, k, m, n_parts, n_widths, n_kernels, n_mixtures, n_pairs
     const double* means
+    const double* shrinks
     const Py_ssize_t* parts
-    const Py_ssize_t* pairs_of
+    const Py_ssize_t* starts
+    const double* projections
+    const double* precisions
+    const double* couplings  # NULL where there are none
+    const Py_ssize_t* pairs_of  # (n_parts + 1,), where those of each part begin
     const Pair* pairs
     const Use* uses
-    double* bases  # (k, n_widths)
-    double* narrows  # (n_widths,)
-    double* leasts  # (m, n_kernels)
-    double* low  # (d,)
-    double* high
-    double* uppers  # (k, n_widths)
-    double* lowest  # (n_mixtures,)
+    double* lengths  # (k,), squares of the means'
+    double* bases  # (k, n_widths), the terms at the means
+    double* narrows  # (n_widths,), the precisions of Diracs
+    double* leasts  # (k, n_widths), what a squared distance counts at least in any direction
+    # In products of matrices: axes of all compounds, or coefficients of their squares, the number
+    # of their rows, where those of each compound begin, and how many there is room for at a time.
+    bint full, expanded
+    const double* factors
+    int n_factors
+    const Py_ssize_t* begins
+    Py_ssize_t group
 
 
-cdef Py_ssize_t near_block(Bounds f, Py_ssize_t* places, Py_ssize_t n) noexcept nogil:
-    # Of n components those that may count for any point of a whole block in any of the mixtures,
-    # by bounds over the box around it; being shrunk by several factors, a mean is a segment.
-    # Returns their number. There are no fmin and fmax, which are calls that most of the time would
-    # go to.
-    cdef Py_ssize_t c, i, j, q, u, w, n_near = 0
-    cdef double low, high, below, above, near, far, gap
-    cdef bint counts
-    for j in range(f.n_mixtures):
-        f.lowest[j] = -INFINITY  # the largest of the terms' lower bounds
-    for c in range(n):
-        i = places[c]
-        near = far = 0.0
-        for j in range(f.d):
-            low = f.least_shrink * f.means[i * f.d + j]
-            high = f.most_shrink * f.means[i * f.d + j]
-            if low > high:
-                low, high = high, low
-            below, above = low - f.high[j], f.low[j] - high
-            gap = below if below > above else above
-            near += gap * gap if gap > 0.0 else 0.0
-            below, above = high - f.low[j], f.high[j] - low
-            gap = below if below > above else above
-            far += gap * gap
-        for q in range(f.pairs_of[f.parts[i]], f.pairs_of[f.parts[i] + 1]):
-            w = f.pairs[q].width
-            gap = f.leasts[i * f.n_kernels + w] if i < f.m else f.narrows[w]
-            f.uppers[c * f.n_widths + w] = f.bases[i * f.n_widths + w] - 0.5 * near * gap
-            low = f.bases[i * f.n_widths + w] - 0.5 * far * f.narrows[w]
-            for u in range(f.pairs[q].first_use, f.pairs[q].last_use):
-                high = low + f.uses[u].log_weight
-                j = f.uses[u].mixture
-                f.lowest[j] = high if high > f.lowest[j] else f.lowest[j]
-    for c in range(n):
-        i = places[c]
-        counts = False
-        for q in range(f.pairs_of[f.parts[i]], f.pairs_of[f.parts[i] + 1]):
-            for u in range(f.pairs[q].first_use, f.pairs[q].last_use):
-                high = f.uppers[c * f.n_widths + f.pairs[q].width] + f.uses[u].log_weight
-                counts = counts or not high < f.lowest[f.uses[u].mixture] - NEGLIGIBLE
-        if counts:
-            places[n_near] = i
-            n_near += 1
-    return n_near
+cdef struct Block:
+    # A block of points, and what is found of it.
+    double* powers  # (2 d + 1, BLOCK), squares of coordinates, these, and ones
+    double* x  # (d, BLOCK), the coordinates
+    double* lengths  # (BLOCK,)
+    double nearest, farthest  # the least and the largest of these
+    double* products  # (k, BLOCK), with all means
+    double* bounds  # (n_mixtures, BLOCK), of the largest terms
+    double* numbers  # (n_mixtures, BLOCK), the components whose bounds these are
+    double* projected  # (group, BLOCK)
+    double* squares  # (BLOCK,)
+    double* alongs  # (BLOCK,)
+    double* terms  # (n_terms, BLOCK)
+    double* peaks  # (n_pairs, BLOCK)
+    double* sums  # (n_pairs, BLOCK)
+    double* tops  # (n_mixtures, BLOCK)
+    double* totals  # (n_mixtures, BLOCK)
+    Py_ssize_t* places  # (k,), the components that are used
+    Py_ssize_t* others  # (k,), or of these some
+    Py_ssize_t* counts  # (n_parts,), how many of each part's have been evaluated
+
+
+cdef void find_least_precisions(Model f) noexcept nogil:
+    cdef Py_ssize_t i, r, w, place
+    cdef double least
+    for i in range(f.k):
+        for w in range(f.n_kernels if i < f.m else f.n_widths):
+            least = f.narrows[w]
+            place = f.starts[i] * f.n_kernels + w if i < f.m else 0
+            if i < f.m and f.starts[i + 1] - f.starts[i] == f.d:
+                if f.couplings != NULL:
+                    least = 1.0 / most_variance(
+                        f.d, f.n_kernels, f.precisions + place, f.couplings + place
+                    )
+                for r in range(f.d if f.couplings == NULL else 0):
+                    least = fmin(least, f.precisions[place + r * f.n_kernels])
+            elif i < f.m:
+                for r in range(f.starts[i], f.starts[i + 1]):
+                    least = fmin(least, f.narrows[w] + f.precisions[r * f.n_kernels + w])
+            f.leasts[i * f.n_widths + w] = least
+
+
+cdef Py_ssize_t used_components(Model f, Py_ssize_t* places) noexcept nogil:
+    cdef Py_ssize_t i, n = 0
+    for i in range(f.k):
+        if f.pairs_of[f.parts[i]] < f.pairs_of[f.parts[i] + 1]:
+            places[n] = i
+            n += 1
+    return n
 
 
 cdef bint is_near(double length1, double length2, double narrow) noexcept nogil:
@@ -503,6 +530,166 @@ cdef void expand_squares(
         out[j] = precisions[j * stride]
         out[d + j] = -2.0 * center * out[j]
         out[2 * d] += center * center * out[j]
+
+
+cdef void find_terms(
+    Model f, Block b, const Py_ssize_t* places, Py_ssize_t n, int rows
+) noexcept nogil:
+    # Of n components under the kernels that are used, and the peaks of each pair.
+    cdef Py_ssize_t a, c, i, p, q, w, place, rank, begin = 0
+    cdef Py_ssize_t last = 0  # the first component whose points are not yet projected
+    cdef int stride = BLOCK, columns, n_factors = f.n_factors
+    cdef char no = b"N"
+    cdef double one = 1.0, zero = 0.0, stretch, longest = longest_shift()
+    cdef bint some_near, all_near
+    cdef double* square
+    cdef double* column = NULL
+    cdef const double* coordinates
+    for c in range(n):
+        i = places[c]
+        p = f.parts[i]
+        if last <= i < f.m and (f.full or f.expanded):
+            begin = last = i
+            # Those of several small ones at a time.
+            while (last - i < n - c and places[c + last - i] == last < f.m
+                    and f.begins[last + 1] - f.begins[i] <= f.group):
+                last += 1
+            columns = <int>(f.begins[last] - f.begins[i])
+            if columns > 0:
+                dgemm(&no, &no, &rows, &columns, &n_factors, &one, b.x if f.full else b.powers,
+                      &stride, <double*>f.factors + f.begins[i] * n_factors, &n_factors, &zero,
+                      b.projected, &stride)
+        rank = f.starts[i + 1] - f.starts[i] if i < f.m else 0
+        if rank < f.d:
+            distances(rows, f.d, b.x, f.means + i * f.d, b.squares, b.alongs)
+        for q in range(f.pairs_of[p], f.pairs_of[p + 1]):
+            w = f.pairs[q].width
+            square = b.terms + (f.pairs[q].terms + b.counts[p]) * BLOCK
+            stretch = 1.0 - f.shrinks[w]
+            all_near = some_near = False
+            if f.expanded and i < f.m:
+                column = b.projected + (f.begins[i] - f.begins[begin] + q - f.pairs_of[p]) * BLOCK
+                some_near = is_near(b.nearest, f.lengths[i], f.narrows[w])
+                all_near = is_near(b.farthest, f.lengths[i], f.narrows[w])
+            if all_near:
+                memcpy(square, column, rows * sizeof(double))
+            elif rank < f.d and f.narrows[w] * stretch * stretch * f.lengths[i] < longest:
+                shrunk_squares(rows, f.narrows[w], stretch, f.lengths[i], b.squares, b.alongs,
+                               square)
+            else:
+                for a in range(rows):
+                    square[a] = 0.0
+                if rank < f.d:
+                    add_squares(rows, f.d, b.x, f.means + i * f.d, f.shrinks[w], &f.narrows[w], 0,
+                                square)
+            if rank > 0 and not all_near:
+                coordinates = b.x
+                if f.full:
+                    coordinates = b.projected + (f.starts[i] - f.starts[begin]) * BLOCK
+                place = f.starts[i] * f.n_kernels + w
+                if rank == f.d and f.couplings != NULL:
+                    add_coupled_squares(
+                        rows, f.d, coordinates, f.projections + f.starts[i], f.shrinks[w],
+                        f.precisions + place, f.couplings + place, f.n_kernels, square,
+                    )
+                else:
+                    add_squares(rows, rank, coordinates, f.projections + f.starts[i],
+                                f.shrinks[w], f.precisions + place, f.n_kernels, square)
+            # A row must not depend on those that it is scored with.
+            for a in range(rows if some_near and not all_near else 0):
+                if is_near(b.lengths[a], f.lengths[i], f.narrows[w]):
+                    square[a] = column[a]
+            finish(rows, f.bases[i * f.n_widths + w], square, b.peaks + q * BLOCK)
+        b.counts[p] += 1
+
+
+cdef Bound bound_of(Model f, Py_ssize_t i, Py_ssize_t w) noexcept nogil:
+    cdef Bound bound
+    cdef double shrink = f.shrinks[w]
+    bound.base, bound.half = f.bases[i * f.n_widths + w], 0.5 * f.leasts[i * f.n_widths + w]
+    bound.length, bound.twice = shrink * shrink * f.lengths[i], 2.0 * shrink
+    return bound
+
+
+cdef bint may_count_anywhere(Model f, Block b, Py_ssize_t i) noexcept nogil:
+    # Whether a component may count for any point of a full block in any of the mixtures.
+    cdef Py_ssize_t q, u
+    cdef Bound bound
+    for q in range(f.pairs_of[f.parts[i]], f.pairs_of[f.parts[i] + 1]):
+        bound = bound_of(f, i, f.pairs[q].width)
+        for u in range(f.pairs[q].first_use, f.pairs[q].last_use):
+            if may_count(bound, f.uses[u].log_weight, b.lengths, b.products + i * BLOCK,
+                         b.bounds + f.uses[u].mixture * BLOCK):
+                return True
+    return False
+
+
+cdef Py_ssize_t find_terms_that_count(Model f, Block b, Py_ssize_t n) noexcept nogil:
+    # Of a full block: first of those of n components that have the largest bounds for some point,
+    # and then of those whose bounds are not negligible beside these terms. Returns how many.
+    cdef Py_ssize_t a, c, i, j, q, u, n_first = 0, n_others = 0, n_near = 0
+    cdef int order = <int>f.d, stride = BLOCK, columns = <int>f.k
+    cdef char no = b"N"
+    cdef double one = 1.0, zero = 0.0, peak
+    cdef Bound bound
+    dgemm(&no, &no, &stride, &columns, &order, &one, b.x, &stride, <double*>f.means, &order, &zero,
+          b.products, &stride)
+    for a in range(f.n_mixtures * BLOCK):
+        b.bounds[a], b.numbers[a] = -INFINITY, 0.0
+    for c in range(n):
+        i = b.places[c]
+        b.others[c] = False
+        for q in range(f.pairs_of[f.parts[i]], f.pairs_of[f.parts[i] + 1]):
+            bound = bound_of(f, i, f.pairs[q].width)
+            for u in range(f.pairs[q].first_use, f.pairs[q].last_use):
+                j = f.uses[u].mixture * BLOCK
+                raise_bounds(bound, f.uses[u].log_weight, c, b.lengths, b.products + i * BLOCK,
+                             b.bounds + j, b.numbers + j)
+    for a in range(f.n_mixtures * BLOCK):
+        b.others[<Py_ssize_t>b.numbers[a]] = True
+    for c in range(n):
+        i = b.places[c]
+        if b.others[c]:
+            b.places[n_first] = i
+            n_first += 1
+        else:
+            b.others[n_others] = i
+            n_others += 1
+    find_terms(f, b, b.places, n_first, BLOCK)
+    for a in range(f.n_mixtures * BLOCK):
+        b.bounds[a] = -INFINITY
+    for q in range(f.n_pairs):
+        for u in range(f.pairs[q].first_use, f.pairs[q].last_use):
+            j = f.uses[u].mixture * BLOCK
+            for a in range(BLOCK):
+                peak = b.peaks[q * BLOCK + a] + f.uses[u].log_weight
+                b.bounds[j + a] = peak if peak > b.bounds[j + a] else b.bounds[j + a]
+    for c in range(n_others):
+        i = b.others[c]
+        if may_count_anywhere(f, b, i):
+            b.others[n_near] = i
+            n_near += 1
+    find_terms(f, b, b.others, n_near, BLOCK)
+    return n_first + n_near
+
+
+cdef void mix_terms(Model f, Block b, int rows) noexcept nogil:
+    # In each mixture the largest peak, and the sum of densities beside it.
+    cdef Py_ssize_t a, j, p, q, u
+    for a in range(f.n_mixtures * BLOCK):
+        b.tops[a] = -INFINITY
+        b.totals[a] = 0.0
+    for p in range(f.n_parts):
+        for q in range(f.pairs_of[p], f.pairs_of[p + 1]):
+            exponential_sums(rows, b.counts[p], b.terms + f.pairs[q].terms * BLOCK,
+                             b.peaks + q * BLOCK, b.sums + q * BLOCK)
+            for u in range(f.pairs[q].first_use, f.pairs[q].last_use):
+                raise_tops(rows, b.peaks + q * BLOCK, b.tops + f.uses[u].mixture * BLOCK)
+    for q in range(f.n_pairs):
+        for u in range(f.pairs[q].first_use, f.pairs[q].last_use):
+            j = f.uses[u].mixture * BLOCK
+            add_density(rows, f.uses[u].weight, b.peaks + q * BLOCK, b.sums + q * BLOCK,
+                        b.tops + j, b.totals + j)
 
 
 cdef double* taken(double** free, Py_ssize_t n) noexcept nogil:
@@ -564,27 +751,25 @@ def log_mixtures(
         and couplings.shape[0] in (0, starts[m]) and couplings.shape[1] == n_kernels
         and n_kernels == log_dets.shape[1] <= n_widths == shrinks.shape[0] == weights.shape[2],
     )
-    cdef Py_ssize_t block, first, size, a, c, i, j, p, q, u, w, rank, n_places
-    cdef Py_ssize_t n_pairs = 0, n_uses = 0, n_terms = 0, n_columns = 0
-    cdef Py_ssize_t last, n_doubles, begin = 0, most = 0, group = 0, near, unasked = 0
-    cdef bint full = axes.shape[0] > 0 or starts[m] == 0
-    cdef int rows, stride = BLOCK, columns, order = <int>d
-    cdef char no = b"N"
-    cdef double one = 1.0, zero = 0.0, narrow, stretch, base, longest = longest_shift()
-    cdef double nearest, farthest
-    cdef double constant = 0.5 * d * log(2.0 * M_PI)
-    for i in range(m):
-        most = max(most, starts[i + 1] - starts[i])
+    cdef Py_ssize_t number, first, size, a, c, i, j, p, q, w, n_used, unasked = 0, most = 0
+    cdef Py_ssize_t n_uses = 0, n_terms = 0, n_columns = 0, n_powers = 2 * d + 1, n_doubles
+    cdef int rows
+    cdef double base, narrow, constant = 0.5 * d * log(2.0 * M_PI)
+    cdef Model f
+    cdef Block b
+    f.d, f.k, f.m, f.n_parts, f.n_widths = d, k, m, n_parts, n_widths
+    f.n_kernels, f.n_mixtures, f.n_pairs = n_kernels, n_mixtures, 0
+    f.full = axes.shape[0] > 0 or starts[m] == 0
     # Diagonal covariances' squares are multiplied out where that serves many rows.
-    cdef bint expanded = not full and n >= BLOCK, some_near, all_near
-    group = max(most if full else n_kernels, 128)
+    f.expanded = not f.full and n >= BLOCK
     # What is used of the parts, and in which mixtures. Views of many small arrays would take longer
     # than what few points take.
-    cdef Py_ssize_t[::1] numbers = np.zeros(3 * n_parts + 1 + k, dtype=np.intp)
+    cdef Py_ssize_t[::1] numbers = np.zeros(3 * n_parts + 1 + 2 * k, dtype=np.intp)
     cdef Py_ssize_t* sizes = &numbers[0]
-    cdef Py_ssize_t* counts = sizes + n_parts
-    cdef Py_ssize_t* pairs_of = counts + n_parts
-    cdef Py_ssize_t* places = pairs_of + n_parts + 1
+    cdef Py_ssize_t* pairs_of = sizes + n_parts
+    b.counts = pairs_of + n_parts + 1
+    b.places = b.counts + n_parts
+    b.others = b.places + k
     cdef Py_ssize_t most_pairs = n_parts * n_widths, most_uses = n_mixtures * most_pairs
     cdef Py_ssize_t n_bytes = most_uses * sizeof(Use) + most_pairs * sizeof(Pair)
     cdef double[::1] structs = np.empty(n_bytes // sizeof(double) + 1)
@@ -594,203 +779,107 @@ def log_mixtures(
         sizes[parts[i]] += 1
     for p in range(n_parts):
         for w in range(n_widths):
-            pairs[n_pairs].first_use = n_uses
+            q = f.n_pairs
+            pairs[q].first_use = n_uses
             for j in range(n_mixtures):
                 if weights[j, p, w] > 0.0:
                     uses[n_uses].mixture, uses[n_uses].weight = j, weights[j, p, w]
                     uses[n_uses].log_weight = log(weights[j, p, w])
                     n_uses += 1
-            if n_uses > pairs[n_pairs].first_use:
-                pairs[n_pairs].width, pairs[n_pairs].last_use = w, n_uses
-                pairs[n_pairs].terms = n_terms
+            if n_uses > pairs[q].first_use:
+                pairs[q].width, pairs[q].last_use, pairs[q].terms = w, n_uses, n_terms
                 n_terms += sizes[p]
-                n_pairs += 1
-        pairs_of[p + 1] = n_pairs
+                f.n_pairs += 1
+        pairs_of[p + 1] = f.n_pairs
     for i in range(m):
         p = parts[i]
         if pairs_of[p] < pairs_of[p + 1] and pairs[pairs_of[p + 1] - 1].width >= n_kernels:
             raise ValueError("Compounds are not decomposed under all the kernels.")
+    f.pairs_of, f.pairs, f.uses = pairs_of, pairs, uses
     cdef Py_ssize_t[::1] columns_of = np.zeros(m + 1, dtype=np.intp)
-    for i in range(m if expanded else 0):
-        columns_of[i + 1] = columns_of[i] + pairs_of[parts[i] + 1] - pairs_of[parts[i]]
+    for i in range(m):
+        most = max(most, starts[i + 1] - starts[i])
+        if f.expanded:
+            columns_of[i + 1] = columns_of[i] + pairs_of[parts[i] + 1] - pairs_of[parts[i]]
     n_columns = columns_of[m]
-    cdef Py_ssize_t n_powers = 2 * d + 1
-    cdef int powers = <int>n_powers
-    n_doubles = BLOCK * (n_powers + group + n_terms + 2 * n_pairs + 2 * n_mixtures + 3)
-    n_doubles += (2 * k + 2) * n_widths + k + m * n_kernels + n_mixtures + 2 * d
-    n_doubles += n_columns * n_powers
+    f.group = max(most if f.full else n_kernels, 128)
+    n_doubles = BLOCK * (n_powers + f.group + n_terms + 2 * f.n_pairs + 4 * n_mixtures + 3 + k)
+    n_doubles += (2 * n_widths + 1) * k + n_widths + n_columns * n_powers
     cdef double[::1] memory = np.empty(n_doubles)
     cdef double* free = &memory[0]
-    # Squares of coordinates, these, and ones, and what they are multiplied by.
-    cdef double* powers_of_x = taken(&free, n_powers * BLOCK)
-    cdef double* x = powers_of_x + d * BLOCK
+    b.powers = taken(&free, n_powers * BLOCK)
+    b.x = b.powers + d * BLOCK
+    b.lengths, b.squares = taken(&free, BLOCK), taken(&free, BLOCK)
+    b.alongs, b.projected = taken(&free, BLOCK), taken(&free, f.group * BLOCK)
+    b.products = taken(&free, k * BLOCK)
+    b.bounds, b.numbers = taken(&free, n_mixtures * BLOCK), taken(&free, n_mixtures * BLOCK)
+    b.terms = taken(&free, n_terms * BLOCK)
+    b.peaks, b.sums = taken(&free, f.n_pairs * BLOCK), taken(&free, f.n_pairs * BLOCK)
+    b.tops, b.totals = taken(&free, n_mixtures * BLOCK), taken(&free, n_mixtures * BLOCK)
+    f.lengths, f.bases = taken(&free, k), taken(&free, k * n_widths)
+    f.narrows, f.leasts = taken(&free, n_widths), taken(&free, k * n_widths)
     cdef double* coefficients = taken(&free, n_columns * n_powers)
-    cdef double* point_lengths = taken(&free, BLOCK)
-    cdef double* projected = taken(&free, group * BLOCK)
-    cdef double* terms = taken(&free, n_terms * BLOCK)
-    cdef double* peaks = taken(&free, n_pairs * BLOCK)
-    cdef double* sums = taken(&free, n_pairs * BLOCK)
-    cdef double* tops = taken(&free, n_mixtures * BLOCK)
-    cdef double* totals = taken(&free, n_mixtures * BLOCK)
-    cdef double* squares = taken(&free, BLOCK)
-    cdef double* products = taken(&free, BLOCK)
-    cdef double* lengths = taken(&free, k)
-    cdef double* log_narrows = taken(&free, n_widths)
-    cdef Bounds f
-    f.d, f.n_mixtures, f.n_widths, f.m, f.n_kernels = d, n_mixtures, n_widths, m, n_kernels
-    f.means, f.parts, f.pairs_of, f.pairs, f.uses = (
-        &means[0, 0], &parts[0], pairs_of, pairs, uses
-    )
-    f.least_shrink, f.most_shrink = INFINITY, 0.0
-    f.bases, f.uppers = taken(&free, k * n_widths), taken(&free, k * n_widths)
-    f.narrows, f.leasts = taken(&free, n_widths), taken(&free, m * n_kernels)
-    f.low, f.high, f.lowest = taken(&free, d), taken(&free, d), taken(&free, n_mixtures)
+    f.means, f.shrinks, f.parts, f.starts = &means[0, 0], &shrinks[0], &parts[0], &starts[0]
+    f.projections = &projections[0] if starts[m] else NULL
+    f.precisions = &precisions[0, 0] if starts[m] else NULL
+    f.couplings = &couplings[0, 0] if couplings.shape[0] else NULL
+    f.factors, f.begins, f.n_factors = coefficients, &columns_of[0], <int>n_powers
+    if f.full:
+        f.begins, f.n_factors = f.starts, <int>d
+        f.factors = &axes[0, 0] if axes.shape[0] else NULL
     out = np.empty((n, n_mixtures))
     cdef double[:, ::1] result = out
-    cdef double* square
-    cdef double* column = NULL
-    cdef const double* coordinates = NULL
-    # In products of matrices: points or their powers, and axes or coefficients of components.
-    cdef double* factors = x if full else powers_of_x
-    cdef int n_factors = order if full else powers
-    cdef double* multiplied = coefficients
-    cdef const Py_ssize_t* begins = &starts[0] if full else &columns_of[0]
-    if full and axes.shape[0]:
-        multiplied = <double*>&axes[0, 0]
     with nogil:
         for a in range(n_powers * BLOCK):
-            # Points are zero where the last block is not full.
-            powers_of_x[a] = a >= 2 * d * BLOCK
+            b.powers[a] = a >= 2 * d * BLOCK
         for a in range(BLOCK):
-            point_lengths[a] = 0.0
-        for i in range(m if expanded else 0):
+            b.lengths[a] = 0.0
+        for w in range(n_widths):
+            narrow = (shrinks[w] * widths[w]) * (shrinks[w] * widths[w])
+            f.narrows[w], base = 1.0 / narrow, d * log(narrow)
+            for i in range(k):
+                if i >= m:
+                    f.bases[i * n_widths + w] = log_weights[i] - constant - 0.5 * base
+                elif w < n_kernels:
+                    f.bases[i * n_widths + w] = log_weights[i] - constant - 0.5 * log_dets[i, w]
+        for i in range(k):
+            f.lengths[i] = dot(d, &means[i, 0], &means[i, 0])
+        for i in range(m if f.expanded else 0):
             c = columns_of[i]
             for q in range(pairs_of[parts[i]], pairs_of[parts[i] + 1]):
                 w = pairs[q].width
                 expand_squares(d, &means[i, 0], &precisions[starts[i], w], n_kernels, shrinks[w],
                                coefficients + c * n_powers)
                 c += 1
-        for w in range(n_widths):
-            narrow = (shrinks[w] * widths[w]) * (shrinks[w] * widths[w])
-            f.narrows[w], log_narrows[w] = 1.0 / narrow, log(narrow)
-        for q in range(n_pairs):  # of the kernels that are used
-            f.least_shrink = fmin(f.least_shrink, shrinks[pairs[q].width])
-            f.most_shrink = fmax(f.most_shrink, shrinks[pairs[q].width])
-        for i in range(k):
-            lengths[i] = dot(d, &means[i, 0], &means[i, 0])
-            for w in range(n_kernels if i < m else n_widths):
-                base = log_weights[i] - constant
-                base -= 0.5 * (log_dets[i, w] if i < m else d * log_narrows[w])
-                f.bases[i * n_widths + w] = base
         if n >= BLOCK:
-            least_precisions(d, starts, precisions, couplings, f.narrows, f.leasts)
-        for block in range((n + BLOCK - 1) // BLOCK):
-            first = block * BLOCK
+            find_least_precisions(f)
+        for number in range((n + BLOCK - 1) // BLOCK):
+            first = number * BLOCK
             size = min(<Py_ssize_t>BLOCK, n - first)
             rows = <int>(size + LANES - 1) // LANES * LANES  # whole vectors of every processor
+            b.nearest, b.farthest = INFINITY, 0.0
             for a in range(size):
                 for j in range(d):
-                    x[j * BLOCK + a] = points[first + a, j]
-            if expanded:
-                nearest, farthest = INFINITY, 0.0
-                for a in range(d * BLOCK):
-                    powers_of_x[a] = x[a] * x[a]
-                for a in range(size):
-                    point_lengths[a] = dot(d, &points[first + a, 0], &points[first + a, 0])
-                    nearest = min(nearest, point_lengths[a])
-                    farthest = max(farthest, point_lengths[a])
-            n_places = 0
-            for i in range(k):
-                if pairs_of[parts[i]] < pairs_of[parts[i] + 1]:
-                    places[n_places] = i
-                    n_places += 1
-            if unasked > 0:
+                    b.x[j * BLOCK + a] = points[first + a, j]
+                b.lengths[a] = dot(d, &points[first + a, 0], &points[first + a, 0])
+                b.nearest, b.farthest = min(b.nearest, b.lengths[a]), max(b.farthest, b.lengths[a])
+            for a in range(d * BLOCK if f.expanded else 0):
+                b.powers[a] = b.x[a] * b.x[a]
+            for q in range(f.n_pairs * BLOCK):
+                b.peaks[q] = -INFINITY
+            for p in range(n_parts):
+                b.counts[p] = 0
+            n_used = used_components(f, b.places)
+            if unasked > 0 or size < BLOCK:
                 unasked -= 1
-            elif size == BLOCK:
-                box_around(d, x, f.low, f.high)
-                near = near_block(f, places, n_places)
-                if 10 * near > 9 * n_places:
-                    unasked = SELDOM
-                n_places = near
-            for p in range(n_parts):
-                counts[p] = 0
-            for a in range(n_pairs * BLOCK):
-                peaks[a] = -INFINITY
-            for a in range(n_mixtures * BLOCK):
-                tops[a] = -INFINITY
-                totals[a] = 0.0
-            last = 0  # the first component whose points are not yet projected
-            for c in range(n_places):
-                i = places[c]
-                p = parts[i]
-                if last <= i < m and (full or expanded):
-                    begin = last = i
-                    # Those of several small ones at a time.
-                    while last < m and begins[last + 1] - begins[i] <= group:
-                        last += 1
-                    columns = <int>(begins[last] - begins[i])
-                    if columns > 0:
-                        dgemm(&no, &no, &rows, &columns, &n_factors, &one, factors, &stride,
-                              multiplied + begins[i] * n_factors, &n_factors, &zero, projected,
-                              &stride)
-                rank = starts[i + 1] - starts[i] if i < m else 0
-                if rank < d:
-                    distances(rows, d, x, &means[i, 0], squares, products)
-                for q in range(pairs_of[p], pairs_of[p + 1]):
-                    w = pairs[q].width
-                    square = terms + (pairs[q].terms + counts[p]) * BLOCK
-                    stretch = 1.0 - shrinks[w]
-                    all_near = some_near = False
-                    if expanded and i < m:
-                        j = begins[i] - begins[begin] + q - pairs_of[p]
-                        column = projected + j * BLOCK
-                        some_near = is_near(nearest, lengths[i], f.narrows[w])
-                        all_near = is_near(farthest, lengths[i], f.narrows[w])
-                    if all_near:
-                        memcpy(square, column, rows * sizeof(double))
-                    elif rank < d and f.narrows[w] * stretch * stretch * lengths[i] < longest:
-                        shrunk_squares(rows, f.narrows[w], stretch, lengths[i], squares, products,
-                                       square)
-                    else:
-                        for a in range(rows):
-                            square[a] = 0.0
-                        if rank < d:
-                            add_squares(rows, d, x, &means[i, 0], shrinks[w], &f.narrows[w], 0,
-                                        square)
-                    if rank > 0 and not all_near:
-                        if full:
-                            coordinates = projected + (starts[i] - starts[begin]) * BLOCK
-                        if rank == d and couplings.shape[0] > 0:
-                            add_coupled_squares(
-                                rows, d, coordinates, &projections[starts[i]], shrinks[w],
-                                &precisions[starts[i], w], &couplings[starts[i], w], n_kernels,
-                                square,
-                            )
-                        else:
-                            add_squares(rows, rank, coordinates if full else x,
-                                        &projections[starts[i]], shrinks[w],
-                                        &precisions[starts[i], w], n_kernels, square)
-                    # A row must not depend on those that it is scored with.
-                    for a in range(rows if some_near and not all_near else 0):
-                        if is_near(point_lengths[a], lengths[i], f.narrows[w]):
-                            square[a] = column[a]
-                    finish(rows, f.bases[i * n_widths + w], square, peaks + q * BLOCK)
-                counts[p] += 1
-            for p in range(n_parts):
-                for q in range(pairs_of[p], pairs_of[p + 1]):
-                    exponential_sums(rows, counts[p], terms + pairs[q].terms * BLOCK,
-                                     peaks + q * BLOCK, sums + q * BLOCK)
-                    for u in range(pairs[q].first_use, pairs[q].last_use):
-                        raise_tops(rows, peaks + q * BLOCK, tops + uses[u].mixture * BLOCK)
-            for q in range(n_pairs):
-                for u in range(pairs[q].first_use, pairs[q].last_use):
-                    j = uses[u].mixture * BLOCK
-                    add_density(rows, uses[u].weight, peaks + q * BLOCK, sums + q * BLOCK,
-                                tops + j, totals + j)
+                find_terms(f, b, b.places, n_used, rows)
+            elif 4 * find_terms_that_count(f, b, n_used) > 3 * n_used:
+                unasked = SELDOM
+            mix_terms(f, b, rows)
             for j in range(n_mixtures):
                 for a in range(size):
-                    base = tops[j * BLOCK + a]
+                    base = b.tops[j * BLOCK + a]
                     result[first + a, j] = base
                     if base > -INFINITY:
-                        result[first + a, j] = base + log(totals[j * BLOCK + a])
+                        result[first + a, j] = base + log(b.totals[j * BLOCK + a])
     return out
