@@ -641,9 +641,11 @@ def test_log_densities_of_many_components(covariance_type):
 def test_log_densities_of_blocks_far_from_most_components(d, covariance_type, spacing):
     # Whole blocks, so that bounds tell what counts, with outliers far from all in one of them.
     rng = np.random.default_rng(d)
-    parts = [twins.random_components(d, covariance_type, "mixed", seed=s) for s in range(6)]
+    kinds = 4 * ["mixed", "thin", "compounds"]
+    parts = [twins.random_components(d, covariance_type, k, seed=s) for s, k in enumerate(kinds)]
     parts.sort(key=lambda part: -len(part[2]))
     weights = np.concatenate([part[0] for part in parts])
+    assert len(weights) > _log_density.BOX  # else all are evaluated
     centers = spacing * rng.normal(size=(len(parts), d))
     shifted = [part[1] + center for part, center in zip(parts, centers, strict=True)]
     compounds = [means[: len(part[2])] for means, part in zip(shifted, parts, strict=True)]

@@ -7,6 +7,34 @@ from libc.math cimport fmax, log, log1p, sqrt
 from scipy.linalg.cython_blas cimport dgemm
 from scipy.linalg.cython_lapack cimport dorgtr, dpotrf, dpotri, dsyevd, dsytrd
 from skokde._engine._eigh cimport eigh_small, LARGEST_ORDER
+from skokde._engine._exponential cimport exp_within  # for its FOR_EACH_PROCESSOR
+
+cdef extern from *:
+    """
+    /* out := row @ matrix, four rows of the matrix at a time */
+    FOR_EACH_PROCESSOR
+    static void row_times(
+        Py_ssize_t d, const double* restrict row, const double* restrict matrix,
+        double* restrict out
+    ) {
+        Py_ssize_t i = 0;
+        for (Py_ssize_t j = 0; j < d; j++)
+            out[j] = 0.0;
+        for (; i + 4 <= d; i += 4) {
+            const double a = row[i], b = row[i + 1], c = row[i + 2], e = row[i + 3];
+            const double* rows = matrix + i * d;
+            for (Py_ssize_t j = 0; j < d; j++)
+                out[j] = (((out[j] + a * rows[j]) + b * rows[d + j]) + c * rows[2 * d + j])
+                    + e * rows[3 * d + j];
+        }
+        for (; i < d; i++)
+            for (Py_ssize_t j = 0; j < d; j++)
+                out[j] += row[i] * matrix[i * d + j];
+    }
+    """
+    void row_times(
+        Py_ssize_t d, const double* row, const double* matrix, double* out
+    ) noexcept nogil
 
 
 cdef inline double residue() noexcept nogil:
@@ -23,20 +51,6 @@ cdef inline double longest_shift() noexcept nogil:
 cdef inline Py_ssize_t work_size(Py_ssize_t d, Py_ssize_t size) noexcept nogil:
     # Doubles of scratch that every function is content with, for covariances of that size.
     return 6 * size + 8 * d + 8
-
-
-cdef inline void row_times(
-    Py_ssize_t d, const double* row, const double* matrix, double* out
-) noexcept nogil:
-    # out = row @ matrix, a row of the matrix at a time: this form vectorises.
-    cdef Py_ssize_t i, j
-    cdef double scale
-    for j in range(d):
-        out[j] = 0.0
-    for i in range(d):
-        scale = row[i]
-        for j in range(d):
-            out[j] += scale * matrix[i * d + j]
 
 
 cdef inline double dot(Py_ssize_t d, const double* a, const double* b) noexcept nogil:

@@ -762,6 +762,8 @@ def log_mixtures(
     f.full = axes.shape[0] > 0 or starts[m] == 0
     # Diagonal covariances' squares are multiplied out where that serves many rows.
     f.expanded = not f.full and n >= BLOCK
+    # Each point of a block may have a nearest component of its own: of few none can be left out.
+    cdef bint bounded = n >= BLOCK and k > BLOCK
     # What is used of the parts, and in which mixtures. Views of many small arrays would take longer
     # than what few points take.
     cdef Py_ssize_t[::1] numbers = np.zeros(3 * n_parts + 1 + 2 * k, dtype=np.intp)
@@ -803,7 +805,8 @@ def log_mixtures(
             columns_of[i + 1] = columns_of[i] + pairs_of[parts[i] + 1] - pairs_of[parts[i]]
     n_columns = columns_of[m]
     f.group = max(most if f.full else n_kernels, 128)
-    n_doubles = BLOCK * (n_powers + f.group + n_terms + 2 * f.n_pairs + 4 * n_mixtures + 3 + k)
+    n_doubles = BLOCK * (n_powers + f.group + n_terms + 2 * f.n_pairs + 4 * n_mixtures + 3)
+    n_doubles += BLOCK * k if bounded else 0
     n_doubles += (2 * n_widths + 1) * k + n_widths + n_columns * n_powers
     cdef double[::1] memory = np.empty(n_doubles)
     cdef double* free = &memory[0]
@@ -811,7 +814,7 @@ def log_mixtures(
     b.x = b.powers + d * BLOCK
     b.lengths, b.squares = taken(&free, BLOCK), taken(&free, BLOCK)
     b.alongs, b.projected = taken(&free, BLOCK), taken(&free, f.group * BLOCK)
-    b.products = taken(&free, k * BLOCK)
+    b.products = taken(&free, k * BLOCK if bounded else 0)
     b.bounds, b.numbers = taken(&free, n_mixtures * BLOCK), taken(&free, n_mixtures * BLOCK)
     b.terms = taken(&free, n_terms * BLOCK)
     b.peaks, b.sums = taken(&free, f.n_pairs * BLOCK), taken(&free, f.n_pairs * BLOCK)
@@ -851,7 +854,7 @@ def log_mixtures(
                 expand_squares(d, &means[i, 0], &precisions[starts[i], w], n_kernels, shrinks[w],
                                coefficients + c * n_powers)
                 c += 1
-        if n >= BLOCK:
+        if bounded:
             find_least_precisions(f)
         for number in range((n + BLOCK - 1) // BLOCK):
             first = number * BLOCK
@@ -870,7 +873,7 @@ def log_mixtures(
             for p in range(n_parts):
                 b.counts[p] = 0
             n_used = used_components(f, b.places)
-            if unasked > 0 or size < BLOCK:
+            if not bounded or size < BLOCK or unasked > 0:
                 unasked -= 1
                 find_terms(f, b, b.places, n_used, rows)
             elif 4 * find_terms_that_count(f, b, n_used) > 3 * n_used:
