@@ -13,7 +13,7 @@ from skokde._engine._gaussian cimport (
 )
 from skokde._engine._shapes cimport check_shapes, number_of_parts
 
-# Where bounds leave fewer than a tenth out of a block, they are not asked for some blocks after it.
+# Where bounds leave fewer than a quarter out of a block, they are not asked for some after it.
 cdef Py_ssize_t SELDOM = 15
 # Of a kernel's variance: if more is lost to rounding, beside large variances, those eigenvalues are
 # set to zero that are negative.
@@ -482,6 +482,30 @@ cdef struct Block:
     Py_ssize_t* counts  # (n_parts,), how many of each part's have been evaluated
 
 
+cdef Py_ssize_t index_pairs(
+    const double[:, :, ::1] weights, const Py_ssize_t* sizes, Use* uses, Pair* pairs,
+    Py_ssize_t* pairs_of,
+) noexcept nogil:
+    # What counts in any mixture: the kernels of each part of a size, and their uses. Returns the
+    # number of terms.
+    cdef Py_ssize_t j, p, w, n_uses = 0, n_pairs = 0, n_terms = 0
+    for p in range(weights.shape[1]):
+        for w in range(weights.shape[2]):
+            pairs[n_pairs].first_use = n_uses
+            for j in range(weights.shape[0]):
+                if weights[j, p, w] > 0.0:
+                    uses[n_uses].mixture, uses[n_uses].weight = j, weights[j, p, w]
+                    uses[n_uses].log_weight = log(weights[j, p, w])
+                    n_uses += 1
+            if n_uses > pairs[n_pairs].first_use:
+                pairs[n_pairs].width, pairs[n_pairs].last_use = w, n_uses
+                pairs[n_pairs].terms = n_terms
+                n_terms += sizes[p]
+                n_pairs += 1
+        pairs_of[p + 1] = n_pairs
+    return n_terms
+
+
 cdef void find_least_precisions(Model f) noexcept nogil:
     cdef Py_ssize_t i, r, w, place
     cdef double least
@@ -752,13 +776,13 @@ def log_mixtures(
         and n_kernels == log_dets.shape[1] <= n_widths == shrinks.shape[0] == weights.shape[2],
     )
     cdef Py_ssize_t number, first, size, a, c, i, j, p, q, w, n_used, unasked = 0, most = 0
-    cdef Py_ssize_t n_uses = 0, n_terms = 0, n_columns = 0, n_powers = 2 * d + 1, n_doubles
+    cdef Py_ssize_t n_terms, n_columns, n_powers = 2 * d + 1, n_doubles
     cdef int rows
     cdef double base, narrow, constant = 0.5 * d * log(2.0 * M_PI)
     cdef Model f
     cdef Block b
     f.d, f.k, f.m, f.n_parts, f.n_widths = d, k, m, n_parts, n_widths
-    f.n_kernels, f.n_mixtures, f.n_pairs = n_kernels, n_mixtures, 0
+    f.n_kernels, f.n_mixtures = n_kernels, n_mixtures
     f.full = axes.shape[0] > 0 or starts[m] == 0
     # Diagonal covariances' squares are multiplied out where that serves many rows.
     f.expanded = not f.full and n >= BLOCK
@@ -779,20 +803,8 @@ def log_mixtures(
     cdef Pair* pairs = <Pair*>(uses + most_uses)
     for i in range(k):
         sizes[parts[i]] += 1
-    for p in range(n_parts):
-        for w in range(n_widths):
-            q = f.n_pairs
-            pairs[q].first_use = n_uses
-            for j in range(n_mixtures):
-                if weights[j, p, w] > 0.0:
-                    uses[n_uses].mixture, uses[n_uses].weight = j, weights[j, p, w]
-                    uses[n_uses].log_weight = log(weights[j, p, w])
-                    n_uses += 1
-            if n_uses > pairs[q].first_use:
-                pairs[q].width, pairs[q].last_use, pairs[q].terms = w, n_uses, n_terms
-                n_terms += sizes[p]
-                f.n_pairs += 1
-        pairs_of[p + 1] = f.n_pairs
+    n_terms = index_pairs(weights, sizes, uses, pairs, pairs_of)
+    f.n_pairs = pairs_of[n_parts]
     for i in range(m):
         p = parts[i]
         if pairs_of[p] < pairs_of[p + 1] and pairs[pairs_of[p + 1] - 1].width >= n_kernels:
