@@ -447,6 +447,8 @@ cdef struct Model:
     const Py_ssize_t* pairs_of  # (n_parts + 1,), where those of each part begin
     const Pair* pairs
     const Use* uses
+    const Py_ssize_t* used  # (n_used,), the components that have pairs
+    Py_ssize_t n_used
     double* lengths  # (k,), squares of the means'
     double* bases  # (k, n_widths), the terms at the means
     double* narrows  # (n_widths,), the precisions of Diracs
@@ -477,8 +479,8 @@ cdef struct Block:
     double* sums  # (n_pairs, BLOCK)
     double* tops  # (n_mixtures, BLOCK)
     double* totals  # (n_mixtures, BLOCK)
-    Py_ssize_t* places  # (k,), the components that are used
-    Py_ssize_t* others  # (k,), or of these some
+    Py_ssize_t* firsts  # (k,), components that are evaluated first
+    Py_ssize_t* others  # (k,), and after them
     Py_ssize_t* counts  # (n_parts,), how many of each part's have been evaluated
 
 
@@ -507,32 +509,22 @@ cdef Py_ssize_t index_pairs(
 
 
 cdef void find_least_precisions(Model f) noexcept nogil:
-    cdef Py_ssize_t i, r, w, place
-    cdef double least
+    cdef Py_ssize_t i, r, w, start, end
+    cdef double least, besides
     for i in range(f.k):
+        start = end = 0
+        if i < f.m:
+            start, end = f.starts[i], f.starts[i + 1]
         for w in range(f.n_kernels if i < f.m else f.n_widths):
-            least = f.narrows[w]
-            place = f.starts[i] * f.n_kernels + w if i < f.m else 0
-            if i < f.m and f.starts[i + 1] - f.starts[i] == f.d:
-                if f.couplings != NULL:
-                    least = 1.0 / most_variance(
-                        f.d, f.n_kernels, f.precisions + place, f.couplings + place
-                    )
-                for r in range(f.d if f.couplings == NULL else 0):
-                    least = fmin(least, f.precisions[place + r * f.n_kernels])
-            elif i < f.m:
-                for r in range(f.starts[i], f.starts[i + 1]):
-                    least = fmin(least, f.narrows[w] + f.precisions[r * f.n_kernels + w])
+            least = f.narrows[w]  # no component is narrower than its kernel
+            if end - start == f.d and f.couplings != NULL:
+                r = start * f.n_kernels + w
+                least = 1.0 / most_variance(f.d, f.n_kernels, f.precisions + r, f.couplings + r)
+            else:
+                besides = 0.0 if end - start == f.d else f.narrows[w]
+                for r in range(start, end):
+                    least = fmin(least, besides + f.precisions[r * f.n_kernels + w])
             f.leasts[i * f.n_widths + w] = least
-
-
-cdef Py_ssize_t used_components(Model f, Py_ssize_t* places) noexcept nogil:
-    cdef Py_ssize_t i, n = 0
-    for i in range(f.k):
-        if f.pairs_of[f.parts[i]] < f.pairs_of[f.parts[i] + 1]:
-            places[n] = i
-            n += 1
-    return n
 
 
 cdef bint is_near(double length1, double length2, double narrow) noexcept nogil:
@@ -648,8 +640,8 @@ cdef bint may_count_anywhere(Model f, Block b, Py_ssize_t i) noexcept nogil:
     return False
 
 
-cdef Py_ssize_t find_terms_that_count(Model f, Block b, Py_ssize_t n) noexcept nogil:
-    # Of a full block: first of those of n components that have the largest bounds for some point,
+cdef Py_ssize_t find_terms_that_count(Model f, Block b) noexcept nogil:
+    # Of a full block: first of the components that have the largest bounds for some point,
     # and then of those whose bounds are not negligible beside these terms. Returns how many.
     cdef Py_ssize_t a, c, i, j, q, u, n_first = 0, n_others = 0, n_near = 0
     cdef int order = <int>f.d, stride = BLOCK, columns = <int>f.k
@@ -660,8 +652,8 @@ cdef Py_ssize_t find_terms_that_count(Model f, Block b, Py_ssize_t n) noexcept n
           b.products, &stride)
     for a in range(f.n_mixtures * BLOCK):
         b.bounds[a], b.numbers[a] = -INFINITY, 0.0
-    for c in range(n):
-        i = b.places[c]
+    for c in range(f.n_used):
+        i = f.used[c]
         b.others[c] = False
         for q in range(f.pairs_of[f.parts[i]], f.pairs_of[f.parts[i] + 1]):
             bound = bound_of(f, i, f.pairs[q].width)
@@ -671,15 +663,15 @@ cdef Py_ssize_t find_terms_that_count(Model f, Block b, Py_ssize_t n) noexcept n
                              b.bounds + j, b.numbers + j)
     for a in range(f.n_mixtures * BLOCK):
         b.others[<Py_ssize_t>b.numbers[a]] = True
-    for c in range(n):
-        i = b.places[c]
+    for c in range(f.n_used):
+        i = f.used[c]
         if b.others[c]:
-            b.places[n_first] = i
+            b.firsts[n_first] = i
             n_first += 1
         else:
             b.others[n_others] = i
             n_others += 1
-    find_terms(f, b, b.places, n_first, BLOCK)
+    find_terms(f, b, b.firsts, n_first, BLOCK)
     for a in range(f.n_mixtures * BLOCK):
         b.bounds[a] = -INFINITY
     for q in range(f.n_pairs):
@@ -775,7 +767,7 @@ def log_mixtures(
         and couplings.shape[0] in (0, starts[m]) and couplings.shape[1] == n_kernels
         and n_kernels == log_dets.shape[1] <= n_widths == shrinks.shape[0] == weights.shape[2],
     )
-    cdef Py_ssize_t number, first, size, a, c, i, j, p, q, w, n_used, unasked = 0, most = 0
+    cdef Py_ssize_t number, first, size, a, c, i, j, p, q, w, unasked = 0, most = 0
     cdef Py_ssize_t n_terms, n_columns, n_powers = 2 * d + 1, n_doubles
     cdef int rows
     cdef double base, narrow, constant = 0.5 * d * log(2.0 * M_PI)
@@ -790,12 +782,13 @@ def log_mixtures(
     cdef bint bounded = n >= BLOCK and k > BLOCK
     # What is used of the parts, and in which mixtures. Views of many small arrays would take longer
     # than what few points take.
-    cdef Py_ssize_t[::1] numbers = np.zeros(3 * n_parts + 1 + 2 * k, dtype=np.intp)
+    cdef Py_ssize_t[::1] numbers = np.zeros(3 * n_parts + 1 + 3 * k, dtype=np.intp)
     cdef Py_ssize_t* sizes = &numbers[0]
     cdef Py_ssize_t* pairs_of = sizes + n_parts
     b.counts = pairs_of + n_parts + 1
-    b.places = b.counts + n_parts
-    b.others = b.places + k
+    b.firsts = b.counts + n_parts
+    b.others = b.firsts + k
+    cdef Py_ssize_t* used = b.others + k
     cdef Py_ssize_t most_pairs = n_parts * n_widths, most_uses = n_mixtures * most_pairs
     cdef Py_ssize_t n_bytes = most_uses * sizeof(Use) + most_pairs * sizeof(Pair)
     cdef double[::1] structs = np.empty(n_bytes // sizeof(double) + 1)
@@ -809,7 +802,11 @@ def log_mixtures(
         p = parts[i]
         if pairs_of[p] < pairs_of[p + 1] and pairs[pairs_of[p + 1] - 1].width >= n_kernels:
             raise ValueError("Compounds are not decomposed under all the kernels.")
-    f.pairs_of, f.pairs, f.uses = pairs_of, pairs, uses
+    f.pairs_of, f.pairs, f.uses, f.used, f.n_used = pairs_of, pairs, uses, used, 0
+    for i in range(k):
+        if pairs_of[parts[i]] < pairs_of[parts[i] + 1]:
+            used[f.n_used] = i
+            f.n_used += 1
     cdef Py_ssize_t[::1] columns_of = np.zeros(m + 1, dtype=np.intp)
     for i in range(m):
         most = max(most, starts[i + 1] - starts[i])
@@ -876,6 +873,7 @@ def log_mixtures(
             for a in range(size):
                 for j in range(d):
                     b.x[j * BLOCK + a] = points[first + a, j]
+            for a in range(size if n >= BLOCK else 0):  # of few points they are not used
                 b.lengths[a] = dot(d, &points[first + a, 0], &points[first + a, 0])
                 b.nearest, b.farthest = min(b.nearest, b.lengths[a]), max(b.farthest, b.lengths[a])
             for a in range(d * BLOCK if f.expanded else 0):
@@ -884,11 +882,10 @@ def log_mixtures(
                 b.peaks[q] = -INFINITY
             for p in range(n_parts):
                 b.counts[p] = 0
-            n_used = used_components(f, b.places)
             if not bounded or size < BLOCK or unasked > 0:
                 unasked -= 1
-                find_terms(f, b, b.places, n_used, rows)
-            elif 4 * find_terms_that_count(f, b, n_used) > 3 * n_used:
+                find_terms(f, b, f.used, f.n_used, rows)
+            elif 4 * find_terms_that_count(f, b) > 3 * f.n_used:
                 unasked = SELDOM
             mix_terms(f, b, rows)
             for j in range(n_mixtures):
