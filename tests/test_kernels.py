@@ -493,10 +493,19 @@ def model_arrays(log_weights, means, covs, widths=WIDTHS, shrinks=SHRINKS, parts
     return log_weights, means, parts, *decomposed, widths, shrinks
 
 
+def bounds_of(arrays):
+    """What is left out of mixtures is decided by, of the arrays of a model."""
+    _, means, _, _, _, precisions, couplings, starts, _, widths, shrinks = arrays
+    n = precisions.shape[1]
+    return _log_density.least_precisions(
+        precisions, couplings, starts, means.shape[1], widths[:n], shrinks[:n]
+    )
+
+
 def log_densities(points, log_weights, means, covs):
     """Under each of the kernels."""
-    under_each = np.eye(len(WIDTHS))[:, None]
-    return _log_density.log_mixtures(points, under_each, *model_arrays(log_weights, means, covs))
+    under_each, arrays = np.eye(len(WIDTHS))[:, None], model_arrays(log_weights, means, covs)
+    return _log_density.log_mixtures(points, under_each, None, *arrays, *bounds_of(arrays))
 
 
 @each_scored_case
@@ -598,24 +607,24 @@ def test_log_mixtures_of_parts_of_a_model(d, covariance_type, kind):
     ]
     held = of_parts[:, np.unique(parts)].reshape(6, -1)
     expected = twins.log_mixtures(np.concatenate(logs, axis=1), held)
-    got = _log_density.log_mixtures(points, of_parts, *arrays)
+    got = _log_density.log_mixtures(points, of_parts, None, *arrays)
     np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-12)
     assert np.isneginf(got[:, 0]).all()
     frame = random_frame(d, covariance_type)
     mapped = twins.points_in(points[:1], *frame)
-    expected = _log_density.log_mixtures(mapped, of_parts, *arrays)
+    expected = _log_density.log_mixtures(mapped, of_parts, None, *arrays)
     got = log_mixtures_of_row(points[0], of_parts, *frame, 0.0, *arrays)
     np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-12)
     if m:
         of_parts[0, parts[0], -1] = 1.0
         with pytest.raises(ValueError, match="under all the kernels"):
-            _log_density.log_mixtures(points, of_parts, *arrays)
+            _log_density.log_mixtures(points, of_parts, None, *arrays)
         with pytest.raises(ValueError, match="under all the kernels"):
             log_mixtures_of_row(points[0], of_parts, *frame, 0.0, *arrays)
     for number in (-1, 5):
         arrays[2][0] = number
         with pytest.raises(ValueError, match=r"no part|Shapes"):
-            _log_density.log_mixtures(points, of_parts, *arrays)
+            _log_density.log_mixtures(points, of_parts, None, *arrays)
         with pytest.raises(ValueError, match=r"no part|Shapes"):
             log_mixtures_of_row(points[0], of_parts, *frame, 0.0, *arrays)
 
@@ -645,7 +654,6 @@ def test_log_densities_of_blocks_far_from_most_components(d, covariance_type, sp
     parts = [twins.random_components(d, covariance_type, k, seed=s) for s, k in enumerate(kinds)]
     parts.sort(key=lambda part: -len(part[2]))
     weights = np.concatenate([part[0] for part in parts])
-    assert len(weights) > _log_density.BOX  # else all are evaluated
     centers = spacing * rng.normal(size=(len(parts), d))
     shifted = [part[1] + center for part, center in zip(parts, centers, strict=True)]
     compounds = [means[: len(part[2])] for means, part in zip(shifted, parts, strict=True)]
@@ -657,12 +665,51 @@ def test_log_densities_of_blocks_far_from_most_components(d, covariance_type, sp
     got = log_densities(points, np.log(weights), means, covs)
     expected = twins.log_densities(points, np.log(weights), means, covs, *SCALES)
     np.testing.assert_allclose(got, expected, rtol=1e-11, atol=1e-11)
+    arrays = model_arrays(np.log(weights), means, covs)
+    # Mixtures of kernels, alone and beside densities of which some are larger by far.
+    shares = rng.dirichlet(0.1 * np.ones(5), size=3)
+    shares[2] = [1e-12, 0.0, 0.5, 0.0, 0.5]
+    of_kernels = shares[:, None], None, *arrays
+    of_all = twins.log_mixtures(expected, shares)
+    bounded = _log_density.log_mixtures(points, *of_kernels, *bounds_of(arrays))
+    np.testing.assert_allclose(bounded, of_all, rtol=1e-11, atol=1e-11)
+    besides = of_all + rng.choice([-1e3, 0.0, 10.0, 40.0], size=(len(points), 1))
+    besides[:64] = 1e3
+    of_kernels = shares[:, None], besides, *arrays
+    beside = _log_density.log_mixtures(points, *of_kernels, *bounds_of(arrays))
+    np.testing.assert_allclose(
+        np.logaddexp(beside, besides), np.logaddexp(of_all, besides), rtol=1e-11, atol=1e-11
+    )
+    assert np.isneginf(beside[:64]).all()  # else nothing is left out
     some = np.array([0, 3, 70, 200])
     rows = log_densities_of_rows(points[some], np.log(weights), means, covs)
     np.testing.assert_allclose(rows, expected[some], rtol=1e-11, atol=1e-11)
     shuffled = rng.permutation(len(points))
     other = log_densities(points[shuffled], np.log(weights), means, covs)
-    np.testing.assert_allclose(other, got[shuffled], rtol=1e-14, atol=1e-13)
+    np.testing.assert_allclose(other, got[shuffled], rtol=1e-11, atol=1e-11)
+
+
+@each_scored_case
+def test_least_precisions(d, covariance_type, kind):
+    _, _, covs = twins.random_components(d, covariance_type, kind)
+    axes, _, precisions, couplings, starts, _ = _log_density.decompose(
+        np.zeros((len(covs), d)), covs, *SCALES
+    )
+    longest, *bounds = _log_density.least_precisions(precisions, couplings, starts, d, *SCALES)
+    rng = np.random.default_rng(0)
+    for i, cov in enumerate(twins.matrices(covs, d, len(covs))):
+        own_axes = axes[starts[i] : starts[i + 1]] if len(axes) else np.eye(d)
+        for w, (width, shrink) in enumerate(zip(*SCALES, strict=True)):
+            precision = np.linalg.inv(shrink**2 * (cov + width**2 * np.eye(d)))
+            least, across = (bound[i, w] for bound in bounds)
+            assert 0.0 < least <= (1.0 + 1e-6) * np.linalg.eigvalsh(precision)[0]
+            points = rng.normal(size=(50, d))
+            if longest[i] >= 0:
+                axis = own_axes[longest[i]]
+                np.testing.assert_allclose(axis @ precision @ axis, least, rtol=1e-6)
+                points -= np.outer(points @ axis, axis)
+            squares = np.einsum("ij,jk,ik->i", points, precision, points)
+            assert np.all(squares >= (1.0 - 1e-9) * across * (points**2).sum(axis=1) - 1e-12)
 
 
 def test_thin_covariances_take_little():
@@ -945,7 +992,7 @@ def test_covariances_that_rounding_has_made_indefinite(scale):
     # It is never less than that of the kernel alone.
     assert np.all(log_dets[0] > 40 * np.log((SHRINKS * WIDTHS) ** 2))
     points, under_each = rng.normal(size=(70, 40)) * np.sqrt(scale), np.eye(len(WIDTHS))[:, None]
-    logs = _log_density.log_mixtures(points, under_each, *arrays)
+    logs = _log_density.log_mixtures(points, under_each, None, *arrays)
     assert np.isfinite(logs).all()
     if scale < 1e6:
         expected = twins.log_densities(points, np.zeros(1), np.zeros((1, 40)), cov, *SCALES)
@@ -1024,9 +1071,10 @@ def entries(covariance_type):
         Entry(_log_density.decompose, (means, covs, *scales), free=(0, 1)),
         Entry(
             _log_density.log_mixtures,
-            (means[:5], weights_of_parts, *arrays),
+            (means[:5], weights_of_parts, np.zeros((5, 2)), *arrays, *bounds_of(arrays)),
             free=(0, 1),
         ),
+        Entry(_log_density.least_precisions, (*arrays[5:8], d, *arrays[-2:])),
         Entry(
             log_mixtures_of_row,
             (means[0], weights_of_parts, *frame, 0.7, *arrays),

@@ -144,7 +144,7 @@ def test_thin_covariances(d, scale, rest):
     mean, points = rng.normal(size=(1, d)), 3.0 * rng.normal(size=(6, d))
     one = np.ones(1)
     arrays = model_arrays(np.zeros(1), mean, cov.reshape(1, -1), one, one)
-    vectors = arrays[4]
+    vectors = arrays[5]
     assert len(vectors) == d // 2
     scores = log_mixtures(points, *arrays)[:, 0]
     truth = reference(points, one, mean, [exact(cov) + exact(np.eye(d))])

@@ -172,7 +172,7 @@ def model_arrays(
     under_each = np.eye(len(widths))[:, None]
     parts = np.zeros(len(means), dtype=np.intp)
     decomposed = decompose(means, compounds, widths, shrinks)
-    return under_each, log_weights, means, parts, *decomposed, widths, shrinks
+    return under_each, None, log_weights, means, parts, *decomposed, widths, shrinks
 
 
 # -------------------------------------------------------------------------------------- peers

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from libc.math cimport fabs, fmax, fmin, log, sqrt, INFINITY, M_PI
+from libc.math cimport fabs, fmax, log, sqrt, INFINITY, M_PI
 from libc.string cimport memcpy
 from scipy.linalg.cython_blas cimport dgemm
 from skokde._engine._eigh cimport LARGEST_ORDER
@@ -13,8 +13,11 @@ from skokde._engine._gaussian cimport (
 )
 from skokde._engine._shapes cimport check_shapes, number_of_parts
 
-# Where bounds leave fewer than a quarter out of a block, they are not asked for some after it.
+# Where bounds leave less than half of the terms out of a block, they are not asked for so many
+# blocks after it.
 cdef Py_ssize_t SELDOM = 15
+# Of a density: what the terms that bounds leave out may be together.
+cdef double LEFT_OUT = 1e-11
 # Of a kernel's variance: if more is lost to rounding, beside large variances, those eigenvalues are
 # set to zero that are negative.
 cdef double LOST = 1e-3
@@ -159,43 +162,89 @@ cdef extern from *:
         }
     }
 
-    /* A term at a point is at most base - half |x - shrink mean|^2. */
+    /* Of a full block, from |x|^2 and x . mean, a lower bound of |x - shrink mean|^2: what rounding
+       may have changed is a small part of the lengths. */
     typedef struct {
-        double base, half, length, twice; /* shrink^2 |mean|^2 and 2 shrink */
-    } Bound;
+        const double *lengths, *products;
+        double length, twice; /* shrink^2 |mean|^2 and 2 shrink */
+    } Distance;
 
-    /* From |x|^2 and x . mean of a whole block, and the logarithm of a weight; what rounding may
-       have changed a squared distance by is a small part of the lengths. */
-    #define UPPER_BOUND(a) \
-        (base - bound.half * (least * lengths[a] + (rest - bound.twice * products[a])))
+    #define SQUARE(a) \
+        (least * far.lengths[a] + (least * far.length - far.twice * far.products[a]))
 
-    /* The largest bounds so far, and the numbers of the components they are of. */
+    /* The least of them. */
+    FOR_EACH_PROCESSOR
+    static double least_square(const Distance* at) {
+        const Distance far = *at;
+        const double least = 1.0 - 1e-12;
+        double squares[LANES], square = INFINITY;
+        for (int a = 0; a < LANES; a++)
+            squares[a] = SQUARE(a);
+        for (int first = LANES; first < BLOCK; first += LANES)
+            for (int a = 0; a < LANES; a++) {
+                const double other = SQUARE(first + a);
+                squares[a] = squares[a] < other ? squares[a] : other; /* or not a number */
+            }
+        for (int a = 0; a < LANES; a++)
+            square = squares[a] < square ? squares[a] : square;
+        return square;
+    }
+
+    /* The largest bounds base - half |x - shrink mean|^2 of terms so far, and the numbers of the
+       components they are of. */
     FOR_EACH_PROCESSOR
     static void raise_bounds(
-        Bound bound, double log_weight, double number, const double* restrict lengths,
-        const double* restrict products, double* restrict bounds, double* restrict numbers
+        const Distance* at, double base, double half, double number, double* restrict bounds,
+        double* restrict numbers
     ) {
-        const double least = 1.0 - 1e-13, rest = least * bound.length;
-        const double base = bound.base + log_weight;
+        const Distance far = *at;
+        const double least = 1.0 - 1e-12;
         for (int a = 0; a < BLOCK; a++) {
-            const double upper = UPPER_BOUND(a);
+            const double upper = base - half * SQUARE(a);
             numbers[a] = upper > bounds[a] ? number : numbers[a];
             bounds[a] = upper > bounds[a] ? upper : bounds[a];
         }
     }
 
-    /* Whether a term may count for any point, which none does where its bound is negligible. */
+    /* Whether the bound base - half |x - shrink mean|^2 is not low for some point. */
     FOR_EACH_PROCESSOR
     static int may_count(
-        Bound bound, double log_weight, const double* restrict lengths,
-        const double* restrict products, const double* restrict lows
+        const Distance* at, double base, double half, const double* restrict lows
     ) {
-        const double least = 1.0 - 1e-13, rest = least * bound.length;
-        const double base = bound.base + log_weight;
+        const Distance far = *at;
+        const double least = 1.0 - 1e-12;
         int may = 0;
         for (int a = 0; a < BLOCK; a++)
-            may |= !(UPPER_BOUND(a) < lows[a] - NEGLIGIBLE);
+            may |= !(base - half * SQUARE(a) < lows[a]);
         return may;
+    }
+
+    /* The same with gain (y - center)^2 more, where y is along some axis. */
+    FOR_EACH_PROCESSOR
+    static int may_count_along(
+        const Distance* at, double base, double half, double gain, double center,
+        const double* restrict y, const double* restrict lows
+    ) {
+        const Distance far = *at;
+        const double least = 1.0 - 1e-12;
+        int may = 0;
+        for (int a = 0; a < BLOCK; a++) {
+            const double along = y[a] - center;
+            may |= !(base - half * SQUARE(a) + gain * (along * along) < lows[a]);
+        }
+        return may;
+    }
+
+    /* y := x . axis of all points */
+    FOR_EACH_PROCESSOR
+    static void project(
+        Py_ssize_t d, const double* restrict x, const double* restrict axis, double* restrict y
+    ) {
+        for (int a = 0; a < BLOCK; a++)
+            y[a] = 0.0;
+        for (Py_ssize_t j = 0; j < d; j++)
+            for (int a = 0; a < BLOCK; a++)
+                y[a] += axis[j] * x[j * BLOCK + a];
     }
 
     /* tops := the larger ones */
@@ -222,7 +271,6 @@ cdef extern from *:
     """
     enum: BLOCK
     enum: LANES
-    double NEGLIGIBLE
     void distances(
         int size, Py_ssize_t d, const double* x, const double* mean, double* squares,
         double* products
@@ -243,16 +291,23 @@ cdef extern from *:
     void exponential_sums(
         int size, Py_ssize_t k, const double* terms, const double* peaks, double* sums
     ) noexcept nogil
-    ctypedef struct Bound:
-        double base, half, length, twice
+    ctypedef struct Distance:
+        const double* lengths
+        const double* products
+        double length, twice
+    double least_square(const Distance* far) noexcept nogil
     void raise_bounds(
-        Bound bound, double log_weight, double number, const double* lengths,
-        const double* products, double* bounds, double* numbers
+        const Distance* far, double base, double half, double number, double* bounds,
+        double* numbers
     ) noexcept nogil
     int may_count(
-        Bound bound, double log_weight, const double* lengths, const double* products,
+        const Distance* far, double base, double half, const double* lows
+    ) noexcept nogil
+    int may_count_along(
+        const Distance* far, double base, double half, double gain, double center, const double* y,
         const double* lows
     ) noexcept nogil
+    void project(Py_ssize_t d, const double* x, const double* axis, double* y) noexcept nogil
     void raise_tops(int size, const double* peaks, double* tops) noexcept nogil
     void add_density(
         int size, double weight, const double* peaks, const double* sums, const double* tops,
@@ -422,6 +477,62 @@ cdef double most_variance(
     return most
 
 
+def least_precisions(
+    const double[:, ::1] precisions,
+    const double[:, ::1] couplings,
+    const Py_ssize_t[::1] starts,
+    Py_ssize_t d,
+    const double[::1] widths,
+    const double[::1] shrinks,
+):
+    """What bounds of log-densities take, beside what `decompose` returns.
+
+    Parameters
+    ----------
+    precisions, couplings, starts
+        Of m components, see `decompose`.
+    d : int
+    widths, shrinks : (n_widths,) arrays
+
+    Returns
+    -------
+    longest : (m,) array of intp
+        Which of a component's axes has the most variance; -1 where they are coupled, or none.
+    leasts, across : (m, n_widths) arrays
+        What a squared distance counts at least: in any direction, and across that axis.
+    """
+    cdef Py_ssize_t m = starts.shape[0] - 1, n_widths = precisions.shape[1], i, r, w, rank, start
+    cdef double narrow, besides, precision
+    check_shapes(
+        d, d,
+        0 <= m and precisions.shape[0] == starts[m] and couplings.shape[0] in (0, starts[m])
+        and couplings.shape[1] == n_widths == widths.shape[0] == shrinks.shape[0],
+    )
+    longest = np.full(m, -1, dtype=np.intp)
+    leasts, across = np.empty((m, n_widths)), np.empty((m, n_widths))
+    cdef Py_ssize_t[::1] axis = longest
+    cdef double[:, ::1] least = leasts, rest = across
+    for i in range(m):
+        start, rank = starts[i], starts[i + 1] - starts[i]
+        for r in range(0 if rank == d and couplings.shape[0] > 0 else rank):
+            if axis[i] < 0 or precisions[start + r, 0] < precisions[start + axis[i], 0]:
+                axis[i] = r
+        for w in range(n_widths):
+            narrow = 1.0 / ((shrinks[w] * widths[w]) * (shrinks[w] * widths[w]))
+            besides = 0.0 if rank == d else narrow
+            least[i, w] = rest[i, w] = narrow  # no component is narrower than its kernel
+            for r in range(rank if axis[i] >= 0 else 0):
+                precision = besides + precisions[start + r, w]
+                least[i, w] = min(least[i, w], precision)
+                if r != axis[i]:
+                    rest[i, w] = min(rest[i, w], precision)
+            if rank == d and axis[i] < 0:
+                least[i, w] = rest[i, w] = 1.0 / most_variance(
+                    d, n_widths, &precisions[start, w], &couplings[start, w]
+                )
+    return longest, leasts, across
+
+
 cdef struct Pair:
     # Components of one part of the model, under one kernel.
     Py_ssize_t width
@@ -432,6 +543,7 @@ cdef struct Pair:
 cdef struct Use:
     Py_ssize_t mixture
     double weight, log_weight
+    bint first  # of the part in this mixture
 
 
 cdef struct Model:
@@ -452,7 +564,10 @@ cdef struct Model:
     double* lengths  # (k,), squares of the means'
     double* bases  # (k, n_widths), the terms at the means
     double* narrows  # (n_widths,), the precisions of Diracs
-    double* leasts  # (k, n_widths), what a squared distance counts at least in any direction
+    const Py_ssize_t* longest  # (m,)
+    const double* leasts  # (m, n_kernels)
+    const double* across  # (m, n_kernels)
+    double limit  # in nats below a lower bound: what is left out
     # In products of matrices: axes of all compounds, or coefficients of their squares, the number
     # of their rows, where those of each compound begin, and how many there is room for at a time.
     bint full, expanded
@@ -471,6 +586,8 @@ cdef struct Block:
     double* products  # (k, BLOCK), with all means
     double* bounds  # (n_mixtures, BLOCK), of the largest terms
     double* numbers  # (n_mixtures, BLOCK), the components whose bounds these are
+    double* lows  # (n_mixtures, BLOCK), below which a term does not count
+    double* lowest  # (n_mixtures,)
     double* projected  # (group, BLOCK)
     double* squares  # (BLOCK,)
     double* alongs  # (BLOCK,)
@@ -481,7 +598,8 @@ cdef struct Block:
     double* totals  # (n_mixtures, BLOCK)
     Py_ssize_t* firsts  # (k,), components that are evaluated first
     Py_ssize_t* others  # (k,), and after them
-    Py_ssize_t* counts  # (n_parts,), how many of each part's have been evaluated
+    unsigned char* asked  # (k, n_widths), whether terms are evaluated under the pairs of a part
+    Py_ssize_t* counts  # (n_pairs,), how many of the components have been evaluated
 
 
 cdef Py_ssize_t index_pairs(
@@ -490,7 +608,7 @@ cdef Py_ssize_t index_pairs(
 ) noexcept nogil:
     # What counts in any mixture: the kernels of each part of a size, and their uses. Returns the
     # number of terms.
-    cdef Py_ssize_t j, p, w, n_uses = 0, n_pairs = 0, n_terms = 0
+    cdef Py_ssize_t before, j, p, w, n_uses = 0, n_pairs = 0, n_terms = 0
     for p in range(weights.shape[1]):
         for w in range(weights.shape[2]):
             pairs[n_pairs].first_use = n_uses
@@ -498,6 +616,9 @@ cdef Py_ssize_t index_pairs(
                 if weights[j, p, w] > 0.0:
                     uses[n_uses].mixture, uses[n_uses].weight = j, weights[j, p, w]
                     uses[n_uses].log_weight = log(weights[j, p, w])
+                    uses[n_uses].first = True
+                    for before in range(w):
+                        uses[n_uses].first &= not weights[j, p, before] > 0.0
                     n_uses += 1
             if n_uses > pairs[n_pairs].first_use:
                 pairs[n_pairs].width, pairs[n_pairs].last_use = w, n_uses
@@ -506,25 +627,6 @@ cdef Py_ssize_t index_pairs(
                 n_pairs += 1
         pairs_of[p + 1] = n_pairs
     return n_terms
-
-
-cdef void find_least_precisions(Model f) noexcept nogil:
-    cdef Py_ssize_t i, r, w, start, end
-    cdef double least, besides
-    for i in range(f.k):
-        start = end = 0
-        if i < f.m:
-            start, end = f.starts[i], f.starts[i + 1]
-        for w in range(f.n_kernels if i < f.m else f.n_widths):
-            least = f.narrows[w]  # no component is narrower than its kernel
-            if end - start == f.d and f.couplings != NULL:
-                r = start * f.n_kernels + w
-                least = 1.0 / most_variance(f.d, f.n_kernels, f.precisions + r, f.couplings + r)
-            else:
-                besides = 0.0 if end - start == f.d else f.narrows[w]
-                for r in range(start, end):
-                    least = fmin(least, besides + f.precisions[r * f.n_kernels + w])
-            f.leasts[i * f.n_widths + w] = least
 
 
 cdef bint is_near(double length1, double length2, double narrow) noexcept nogil:
@@ -549,9 +651,10 @@ cdef void expand_squares(
 
 
 cdef void find_terms(
-    Model f, Block b, const Py_ssize_t* places, Py_ssize_t n, int rows
+    Model f, Block b, const Py_ssize_t* places, Py_ssize_t n, int rows, const unsigned char* asked
 ) noexcept nogil:
-    # Of n components under the kernels that are used, and the peaks of each pair.
+    # Of n components, under the kernels that are used or those of them that are asked for, and the
+    # peaks of each pair.
     cdef Py_ssize_t a, c, i, p, q, w, place, rank, begin = 0
     cdef Py_ssize_t last = 0  # the first component whose points are not yet projected
     cdef int stride = BLOCK, columns, n_factors = f.n_factors
@@ -579,8 +682,11 @@ cdef void find_terms(
         if rank < f.d:
             distances(rows, f.d, b.x, f.means + i * f.d, b.squares, b.alongs)
         for q in range(f.pairs_of[p], f.pairs_of[p + 1]):
+            if asked != NULL and not asked[i * f.n_widths + q - f.pairs_of[p]]:
+                continue
             w = f.pairs[q].width
-            square = b.terms + (f.pairs[q].terms + b.counts[p]) * BLOCK
+            square = b.terms + (f.pairs[q].terms + b.counts[q]) * BLOCK
+            b.counts[q] += 1
             stretch = 1.0 - f.shrinks[w]
             all_near = some_near = False
             if f.expanded and i < f.m:
@@ -616,77 +722,142 @@ cdef void find_terms(
                 if is_near(b.lengths[a], f.lengths[i], f.narrows[w]):
                     square[a] = column[a]
             finish(rows, f.bases[i * f.n_widths + w], square, b.peaks + q * BLOCK)
-        b.counts[p] += 1
 
 
-cdef Bound bound_of(Model f, Py_ssize_t i, Py_ssize_t w) noexcept nogil:
-    cdef Bound bound
-    cdef double shrink = f.shrinks[w]
-    bound.base, bound.half = f.bases[i * f.n_widths + w], 0.5 * f.leasts[i * f.n_widths + w]
-    bound.length, bound.twice = shrink * shrink * f.lengths[i], 2.0 * shrink
-    return bound
+cdef Distance distance_from(
+    const Model* f, const Block* b, Py_ssize_t i, double shrink
+) noexcept nogil:
+    cdef Distance far
+    far.lengths, far.products = b.lengths, b.products + i * BLOCK
+    far.length, far.twice = shrink * shrink * f.lengths[i], 2.0 * shrink
+    return far
 
 
-cdef bint may_count_anywhere(Model f, Block b, Py_ssize_t i) noexcept nogil:
-    # Whether a component may count for any point of a full block in any of the mixtures.
-    cdef Py_ssize_t q, u
-    cdef Bound bound
-    for q in range(f.pairs_of[f.parts[i]], f.pairs_of[f.parts[i] + 1]):
-        bound = bound_of(f, i, f.pairs[q].width)
-        for u in range(f.pairs[q].first_use, f.pairs[q].last_use):
-            if may_count(bound, f.uses[u].log_weight, b.lengths, b.products + i * BLOCK,
-                         b.bounds + f.uses[u].mixture * BLOCK):
-                return True
-    return False
+cdef double least_precision(const Model* f, Py_ssize_t i, Py_ssize_t w) noexcept nogil:
+    return f.leasts[i * f.n_kernels + w] if i < f.m else f.narrows[w]
 
 
-cdef Py_ssize_t find_terms_that_count(Model f, Block b) noexcept nogil:
-    # Of a full block: first of the components that have the largest bounds for some point,
-    # and then of those whose bounds are not negligible beside these terms. Returns how many.
-    cdef Py_ssize_t a, c, i, j, q, u, n_first = 0, n_others = 0, n_near = 0
-    cdef int order = <int>f.d, stride = BLOCK, columns = <int>f.k
-    cdef char no = b"N"
-    cdef double one = 1.0, zero = 0.0, peak
-    cdef Bound bound
-    dgemm(&no, &no, &stride, &columns, &order, &one, b.x, &stride, <double*>f.means, &order, &zero,
-          b.products, &stride)
-    for a in range(f.n_mixtures * BLOCK):
-        b.bounds[a], b.numbers[a] = -INFINITY, 0.0
-    for c in range(f.n_used):
-        i = f.used[c]
-        b.others[c] = False
-        for q in range(f.pairs_of[f.parts[i]], f.pairs_of[f.parts[i] + 1]):
-            bound = bound_of(f, i, f.pairs[q].width)
-            for u in range(f.pairs[q].first_use, f.pairs[q].last_use):
-                j = f.uses[u].mixture * BLOCK
-                raise_bounds(bound, f.uses[u].log_weight, c, b.lengths, b.products + i * BLOCK,
-                             b.bounds + j, b.numbers + j)
-    for a in range(f.n_mixtures * BLOCK):
-        b.others[<Py_ssize_t>b.numbers[a]] = True
-    for c in range(f.n_used):
-        i = f.used[c]
-        if b.others[c]:
-            b.firsts[n_first] = i
-            n_first += 1
-        else:
-            b.others[n_others] = i
-            n_others += 1
-    find_terms(f, b, b.firsts, n_first, BLOCK)
-    for a in range(f.n_mixtures * BLOCK):
-        b.bounds[a] = -INFINITY
+cdef void raise_lows(Model f, Block b) noexcept nogil:
+    # From the peaks.
+    cdef Py_ssize_t a, j, q, u
+    cdef double low
     for q in range(f.n_pairs):
         for u in range(f.pairs[q].first_use, f.pairs[q].last_use):
             j = f.uses[u].mixture * BLOCK
             for a in range(BLOCK):
-                peak = b.peaks[q * BLOCK + a] + f.uses[u].log_weight
-                b.bounds[j + a] = peak if peak > b.bounds[j + a] else b.bounds[j + a]
-    for c in range(n_others):
-        i = b.others[c]
-        if may_count_anywhere(f, b, i):
-            b.others[n_near] = i
-            n_near += 1
-    find_terms(f, b, b.others, n_near, BLOCK)
-    return n_first + n_near
+                low = b.peaks[q * BLOCK + a] + f.uses[u].log_weight - f.limit
+                b.lows[j + a] = low if low > b.lows[j + a] else b.lows[j + a]
+
+
+cdef Py_ssize_t find_nearest_components(Model f, Block b) noexcept nogil:
+    # Those with the largest bound for some point, under the first kernels alone. Returns how many.
+    cdef Py_ssize_t a, c, i, j, p, q, u, w, n = 0
+    cdef double base, half
+    cdef Distance far
+    for a in range(f.n_mixtures * BLOCK):
+        b.bounds[a], b.numbers[a] = -INFINITY, 0.0
+    for c in range(f.n_used):
+        i = f.used[c]
+        p = f.parts[i]
+        for q in range(f.pairs_of[p], f.pairs_of[p + 1]):
+            w = f.pairs[q].width
+            for u in range(f.pairs[q].first_use, f.pairs[q].last_use):
+                if f.uses[u].first:
+                    j = f.uses[u].mixture * BLOCK
+                    base = f.bases[i * f.n_widths + w] + f.uses[u].log_weight
+                    half = 0.5 * least_precision(&f, i, w)
+                    far = distance_from(&f, &b, i, f.shrinks[w])
+                    raise_bounds(&far, base, half, c, b.bounds + j, b.numbers + j)
+    for a in range(f.n_mixtures * BLOCK):
+        b.asked[<Py_ssize_t>b.numbers[a]] = True
+    for c in range(f.n_used):
+        if b.asked[c]:
+            b.firsts[n] = f.used[c]
+            n += 1
+    return n
+
+
+cdef bint may_count_across(
+    const Model* f, const Block* b, Py_ssize_t i, Py_ssize_t w, Use use
+) noexcept nogil:
+    # Whether a term may count for some point: by the least precision, and then by that across the
+    # longest axis.
+    cdef Distance far = distance_from(f, b, i, f.shrinks[w])
+    cdef double base = f.bases[i * f.n_widths + w] + use.log_weight
+    cdef double half, least = least_precision(f, i, w)
+    cdef double* lows = b.lows + use.mixture * BLOCK
+    cdef Py_ssize_t axis
+    if not may_count(&far, base, 0.5 * least, lows):
+        return False
+    if i >= f.m or f.longest[i] < 0:
+        return True
+    axis = f.starts[i] + f.longest[i]
+    if f.full:
+        project(f.d, b.x, f.factors + axis * f.d, b.alongs)
+    half = 0.5 * f.across[i * f.n_kernels + w]
+    return may_count_along(
+        &far, base, half, half - 0.5 * least, f.shrinks[w] * f.projections[axis],
+        b.alongs if f.full else b.x + f.longest[i] * BLOCK, lows,
+    )
+
+
+cdef bint ask_for_pairs(const Model* f, const Block* b, Py_ssize_t i) noexcept nogil:
+    # Under which kernels a component may count for some point of a full block in some mixture.
+    cdef Py_ssize_t q, u, w, start = f.pairs_of[f.parts[i]], end = f.pairs_of[f.parts[i] + 1]
+    cdef double nearest = 0.0, length = 0.0, gap, most
+    cdef Use use
+    cdef Distance far
+    cdef bint any_may = False
+    if end - start > 1:  # the least distance tells of most kernels that they are too narrow
+        far = distance_from(f, b, i, 1.0)
+        nearest = (1.0 - 1e-12) * sqrt(max(least_square(&far), 0.0))
+        length = sqrt(f.lengths[i])
+    for q in range(start, end):
+        w = f.pairs[q].width
+        gap = max(nearest - (1.0 - f.shrinks[w]) * length, 0.0)
+        most = f.bases[i * f.n_widths + w] - 0.5 * least_precision(f, i, w) * (gap * gap)
+        b.asked[i * f.n_widths + q - start] = False
+        for u in range(f.pairs[q].first_use, f.pairs[q].last_use):
+            use = f.uses[u]
+            if (not most + use.log_weight < b.lowest[use.mixture]
+                    and may_count_across(f, b, i, w, use)):
+                b.asked[i * f.n_widths + q - start] = any_may = True
+                break
+    return any_may
+
+
+cdef Py_ssize_t find_terms_that_count(Model f, Block b, bint known) noexcept nogil:
+    # Of a full block: first, unless something of the densities is known, of the components that
+    # are nearest to some point, and then those terms that may count beside these. Returns how many
+    # terms.
+    cdef Py_ssize_t a, c, i, j, q, n_first = 0, n_others = 0, n_terms = 0
+    cdef int order = <int>f.d, stride = BLOCK, columns = <int>f.k
+    cdef char no = b"N"
+    cdef double one = 1.0, zero = 0.0
+    dgemm(&no, &no, &stride, &columns, &order, &one, b.x, &stride, <double*>f.means, &order, &zero,
+          b.products, &stride)
+    for c in range(f.n_used):
+        b.asked[c] = False
+    if not known:
+        n_first = find_nearest_components(f, b)
+        find_terms(f, b, b.firsts, n_first, BLOCK, NULL)
+        raise_lows(f, b)
+    for j in range(f.n_mixtures):
+        b.lowest[j] = INFINITY
+        for a in range(j * BLOCK, (j + 1) * BLOCK):
+            b.lowest[j] = min(b.lowest[j], b.lows[a])
+    j = 0
+    for c in range(f.n_used):
+        i = f.used[c]
+        if j < n_first and b.firsts[j] == i:
+            j += 1
+        elif ask_for_pairs(&f, &b, i):
+            b.others[n_others] = i
+            n_others += 1
+    find_terms(f, b, b.others, n_others, BLOCK, b.asked)
+    for q in range(f.n_pairs):
+        n_terms += b.counts[q]
+    return n_terms
 
 
 cdef void mix_terms(Model f, Block b, int rows) noexcept nogil:
@@ -697,7 +868,7 @@ cdef void mix_terms(Model f, Block b, int rows) noexcept nogil:
         b.totals[a] = 0.0
     for p in range(f.n_parts):
         for q in range(f.pairs_of[p], f.pairs_of[p + 1]):
-            exponential_sums(rows, b.counts[p], b.terms + f.pairs[q].terms * BLOCK,
+            exponential_sums(rows, b.counts[q], b.terms + f.pairs[q].terms * BLOCK,
                              b.peaks + q * BLOCK, b.sums + q * BLOCK)
             for u in range(f.pairs[q].first_use, f.pairs[q].last_use):
                 raise_tops(rows, b.peaks + q * BLOCK, b.tops + f.uses[u].mixture * BLOCK)
@@ -718,6 +889,7 @@ cdef double* taken(double** free, Py_ssize_t n) noexcept nogil:
 def log_mixtures(
     const double[:, ::1] points,
     const double[:, :, ::1] weights,
+    const double[:, ::1] besides,
     const double[::1] log_weights,
     const double[:, ::1] means,
     const Py_ssize_t[::1] parts,
@@ -729,6 +901,9 @@ def log_mixtures(
     const double[:, ::1] log_dets,
     const double[::1] widths,
     const double[::1] shrinks,
+    const Py_ssize_t[::1] longest=None,
+    const double[:, ::1] leasts=None,
+    const double[:, ::1] across=None,
 ):
     """Log-densities under mixtures of N(a mu_i, a^2 (S_i + b^2 I)), in nats.
 
@@ -737,6 +912,8 @@ def log_mixtures(
     points : (n, d) array
     weights : (n_mixtures, n_parts, n_widths) array
         What the parts of the model, under each kernel, count in each of the mixtures.
+    besides : (n, n_mixtures) array or None
+        Log-densities of what the mixtures are added to: what is negligible then may be left out.
     log_weights : (k,) array
         Of the components within the model.
     means : (k, d) array
@@ -747,6 +924,8 @@ def log_mixtures(
         What `decompose` returns.
     widths, shrinks : (n_widths,) arrays
         The b and the a, positive.
+    longest, leasts, across : optional
+        What `least_precisions` returns: without them every component is evaluated at every point.
 
     Returns
     -------
@@ -761,16 +940,23 @@ def log_mixtures(
         d, d,
         0 <= m <= k == log_weights.shape[0] == parts.shape[0]
         and n_parts == number_of_parts(parts)
+        and (besides is None or besides.shape[0] == n and besides.shape[1] == n_mixtures)
         and means.shape[1] == axes.shape[1] == d
         and projections.shape[0] == precisions.shape[0] == starts[m]
-        and axes.shape[0] in (0, starts[m]) and log_dets.shape[0] == m
+        and axes.shape[0] in (0, starts[m])
+        and log_dets.shape[0] == m
+        and (longest is None or longest.shape[0] == m)
+        and (longest is None) == (leasts is None) == (across is None)
+        and (leasts is None or leasts.shape[0] == m and leasts.shape[1] == n_kernels)
+        and (across is None or across.shape[0] == m and across.shape[1] == n_kernels)
         and couplings.shape[0] in (0, starts[m]) and couplings.shape[1] == n_kernels
-        and n_kernels == log_dets.shape[1] <= n_widths == shrinks.shape[0] == weights.shape[2],
+        and n_kernels == log_dets.shape[1]
+        and n_kernels <= n_widths == shrinks.shape[0] == weights.shape[2],
     )
     cdef Py_ssize_t number, first, size, a, c, i, j, p, q, w, unasked = 0, most = 0
     cdef Py_ssize_t n_terms, n_columns, n_powers = 2 * d + 1, n_doubles
     cdef int rows
-    cdef double base, narrow, constant = 0.5 * d * log(2.0 * M_PI)
+    cdef double base, low, narrow, constant = 0.5 * d * log(2.0 * M_PI)
     cdef Model f
     cdef Block b
     f.d, f.k, f.m, f.n_parts, f.n_widths = d, k, m, n_parts, n_widths
@@ -778,22 +964,24 @@ def log_mixtures(
     f.full = axes.shape[0] > 0 or starts[m] == 0
     # Diagonal covariances' squares are multiplied out where that serves many rows.
     f.expanded = not f.full and n >= BLOCK
-    # Each point of a block may have a nearest component of its own: of few none can be left out.
-    cdef bint bounded = n >= BLOCK and k > BLOCK
+    cdef bint bounded = longest is not None
+    cdef Py_ssize_t most_pairs = n_parts * n_widths, most_uses = n_mixtures * most_pairs
+    cdef Py_ssize_t n_numbers = 2 * n_parts + 1 + most_pairs + 3 * k
     # What is used of the parts, and in which mixtures. Views of many small arrays would take longer
     # than what few points take.
-    cdef Py_ssize_t[::1] numbers = np.zeros(3 * n_parts + 1 + 3 * k, dtype=np.intp)
+    cdef Py_ssize_t[::1] numbers = np.zeros(n_numbers, dtype=np.intp)
     cdef Py_ssize_t* sizes = &numbers[0]
     cdef Py_ssize_t* pairs_of = sizes + n_parts
     b.counts = pairs_of + n_parts + 1
-    b.firsts = b.counts + n_parts
+    b.firsts = b.counts + most_pairs
     b.others = b.firsts + k
     cdef Py_ssize_t* used = b.others + k
-    cdef Py_ssize_t most_pairs = n_parts * n_widths, most_uses = n_mixtures * most_pairs
     cdef Py_ssize_t n_bytes = most_uses * sizeof(Use) + most_pairs * sizeof(Pair)
+    n_bytes += k * n_widths if bounded else 0
     cdef double[::1] structs = np.empty(n_bytes // sizeof(double) + 1)
     cdef Use* uses = <Use*>&structs[0]
     cdef Pair* pairs = <Pair*>(uses + most_uses)
+    b.asked = <unsigned char*>(pairs + most_pairs)
     for i in range(k):
         sizes[parts[i]] += 1
     n_terms = index_pairs(weights, sizes, uses, pairs, pairs_of)
@@ -814,9 +1002,9 @@ def log_mixtures(
             columns_of[i + 1] = columns_of[i] + pairs_of[parts[i] + 1] - pairs_of[parts[i]]
     n_columns = columns_of[m]
     f.group = max(most if f.full else n_kernels, 128)
-    n_doubles = BLOCK * (n_powers + f.group + n_terms + 2 * f.n_pairs + 4 * n_mixtures + 3)
+    n_doubles = BLOCK * (n_powers + f.group + n_terms + 2 * f.n_pairs + 5 * n_mixtures + 3)
     n_doubles += BLOCK * k if bounded else 0
-    n_doubles += (2 * n_widths + 1) * k + n_widths + n_columns * n_powers
+    n_doubles += (n_widths + 1) * k + n_widths + n_columns * n_powers + n_mixtures
     cdef double[::1] memory = np.empty(n_doubles)
     cdef double* free = &memory[0]
     b.powers = taken(&free, n_powers * BLOCK)
@@ -825,16 +1013,20 @@ def log_mixtures(
     b.alongs, b.projected = taken(&free, BLOCK), taken(&free, f.group * BLOCK)
     b.products = taken(&free, k * BLOCK if bounded else 0)
     b.bounds, b.numbers = taken(&free, n_mixtures * BLOCK), taken(&free, n_mixtures * BLOCK)
-    b.terms = taken(&free, n_terms * BLOCK)
+    b.lows, b.terms = taken(&free, n_mixtures * BLOCK), taken(&free, n_terms * BLOCK)
     b.peaks, b.sums = taken(&free, f.n_pairs * BLOCK), taken(&free, f.n_pairs * BLOCK)
     b.tops, b.totals = taken(&free, n_mixtures * BLOCK), taken(&free, n_mixtures * BLOCK)
     f.lengths, f.bases = taken(&free, k), taken(&free, k * n_widths)
-    f.narrows, f.leasts = taken(&free, n_widths), taken(&free, k * n_widths)
+    f.narrows, b.lowest = taken(&free, n_widths), taken(&free, n_mixtures)
     cdef double* coefficients = taken(&free, n_columns * n_powers)
     f.means, f.shrinks, f.parts, f.starts = &means[0, 0], &shrinks[0], &parts[0], &starts[0]
     f.projections = &projections[0] if starts[m] else NULL
     f.precisions = &precisions[0, 0] if starts[m] else NULL
     f.couplings = &couplings[0, 0] if couplings.shape[0] else NULL
+    f.longest = &longest[0] if m and bounded else NULL
+    f.leasts = &leasts[0, 0] if m and bounded else NULL
+    f.across = &across[0, 0] if m and bounded else NULL
+    f.limit = log(fmax(n_terms, 1.0) / LEFT_OUT)
     f.factors, f.begins, f.n_factors = coefficients, &columns_of[0], <int>n_powers
     if f.full:
         f.begins, f.n_factors = f.starts, <int>d
@@ -863,8 +1055,6 @@ def log_mixtures(
                 expand_squares(d, &means[i, 0], &precisions[starts[i], w], n_kernels, shrinks[w],
                                coefficients + c * n_powers)
                 c += 1
-        if bounded:
-            find_least_precisions(f)
         for number in range((n + BLOCK - 1) // BLOCK):
             first = number * BLOCK
             size = min(<Py_ssize_t>BLOCK, n - first)
@@ -880,12 +1070,16 @@ def log_mixtures(
                 b.powers[a] = b.x[a] * b.x[a]
             for q in range(f.n_pairs * BLOCK):
                 b.peaks[q] = -INFINITY
-            for p in range(n_parts):
-                b.counts[p] = 0
+            for q in range(f.n_pairs):
+                b.counts[q] = 0
+            for j in range(n_mixtures if bounded else 0):
+                for a in range(size):
+                    low = -INFINITY if besides is None else besides[first + a, j] - f.limit
+                    b.lows[j * BLOCK + a] = low
             if not bounded or size < BLOCK or unasked > 0:
                 unasked -= 1
-                find_terms(f, b, f.used, f.n_used, rows)
-            elif 4 * find_terms_that_count(f, b) > 3 * f.n_used:
+                find_terms(f, b, f.used, f.n_used, rows, NULL)
+            elif 2 * find_terms_that_count(f, b, besides is not None) > n_terms:
                 unasked = SELDOM
             mix_terms(f, b, rows)
             for j in range(n_mixtures):

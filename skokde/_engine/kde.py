@@ -10,7 +10,7 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from skokde._engine._hellinger import factorize_all
-from skokde._engine._log_density import BOX, decompose, log_mixtures
+from skokde._engine._log_density import BOX, decompose, least_precisions, log_mixtures
 from skokde._engine._row_density import RowFamily, RowKDE, log_mixtures_of_row
 from skokde._engine.mixture import Resolutions, SampleModel
 from skokde._engine.whitening import Frame
@@ -220,9 +220,25 @@ class KernelFamily:
         """
         return self.log_mixtures_of_points(self.kernels.frame.points(X), weights)
 
-    def log_mixtures_of_points(self, points: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        """The same of points of the kernels' frame."""
-        return self.kernels.frame.log_det + log_mixtures(points, weights, *self._arrays)
+    def log_mixtures_of_points(
+        self, points: np.ndarray, weights: np.ndarray, besides: np.ndarray | None = None
+    ) -> np.ndarray:
+        """The same of points of the kernels' frame.
+
+        What is negligible beside some log-densities, to which these are added, may be left out.
+        """
+        log_det = self.kernels.frame.log_det
+        if besides is not None:
+            besides = besides - log_det
+        bounds = self._bounds if self.leaves_out(len(points)) else ()
+        return log_det + log_mixtures(points, weights, besides, *self._arrays, *bounds)
+
+    def leaves_out(self, n: int) -> bool:
+        """Whether components are left out that are far from all of so many points.
+
+        Each point may have a nearest component of its own: of few none can be left out.
+        """
+        return n >= BOX < len(self.centers)
 
     @cached_property
     def _decomposed(self) -> tuple[np.ndarray, ...]:
@@ -232,6 +248,15 @@ class KernelFamily:
             return nothing_decomposed(self.centers.shape[1], n)
         covariances = kernels.frame.covariances(self.models.covariances)
         return decompose(self.centers, covariances, kernels.widths[:n], kernels.shrinks[:n])
+
+    @cached_property
+    def _bounds(self) -> tuple[np.ndarray, ...]:
+        """See `least_precisions`: of many points, components that are far from all are left out."""
+        kernels, n, d = self.kernels, self.kernels.n_kernels, self.centers.shape[1]
+        _, _, precisions, couplings, starts, _ = self._decomposed
+        return least_precisions(
+            precisions, couplings, starts, d, kernels.widths[:n], kernels.shrinks[:n]
+        )
 
     @property
     def _arrays(self) -> tuple[np.ndarray, ...]:
@@ -357,6 +382,8 @@ class KDE:
 
     def log_density(self, X: np.ndarray) -> np.ndarray:
         """Log-densities (n,) of rows in data units, in nats."""
+        if len(X) == 1:
+            return log_mixtures_of_row(X[0], [self._in_row])[0]
         return self._log_mixtures(X, slice(1))[:, 0]
 
     def log_densities_of_groups(self, X: np.ndarray) -> np.ndarray:
@@ -366,15 +393,21 @@ class KDE:
     def _log_mixtures(self, X: np.ndarray, chosen: slice) -> np.ndarray:
         frames = {id(family.kernels.frame): family.kernels.frame for family in self.families}
         points = {key: frame.points(X) for key, frame in frames.items()}
-        logs = [
-            family.log_mixtures_of_points(points[id(family.kernels.frame)], held[chosen])
-            for family, held in zip(self.families, self.weights, strict=True)
-        ]
+        logs: list[np.ndarray] = []
+        for family, held in zip(self.families, self.weights, strict=True):
+            of_frame = points[id(family.kernels.frame)]
+            besides = np.max(logs, axis=0) if logs and family.leaves_out(len(X)) else None
+            logs.append(family.log_mixtures_of_points(of_frame, held[chosen], besides))
         return log_sum(np.array(logs))
 
     @cached_property
-    def in_row(self) -> RowKDE:
-        """The same for the compiled function that scores a single row."""
+    def _in_row(self) -> RowKDE:
+        """For the compiled function that scores a single row."""
+        return RowKDE([f.in_row for f in self.families], [held[:1] for held in self.weights])
+
+    @cached_property
+    def groups_in_row(self) -> RowKDE:
+        """The same of each group."""
         return RowKDE([f.in_row for f in self.families], [held[1:] for held in self.weights])
 
     def bandwidth(self) -> np.ndarray:
@@ -411,7 +444,7 @@ def log_densities_of_groups_in_row(row: np.ndarray, kdes: Sequence[KDE]) -> np.n
     (n_kdes, n_groups) array
         In far less time than that of as many calls.
     """
-    return log_mixtures_of_row(row, [kde.in_row for kde in kdes])
+    return log_mixtures_of_row(row, [kde.groups_in_row for kde in kdes])
 
 
 def in_rows(weights: np.ndarray, share: float, before: int, after: int) -> np.ndarray:
