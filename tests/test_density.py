@@ -500,6 +500,16 @@ def test_forgetting_follows_a_drift(covariance_type):
     assert faithful.score(X[2000:]) > forgetful.score(X[2000:])
 
 
+@pytest.mark.parametrize("covariance_type", ["full", "diag"])
+def test_what_a_heavy_row_makes_forgotten_has_finite_gaussians(covariance_type):
+    X = np.random.default_rng(0).normal(size=(32, 2))
+    density = OnlineKDEDensity(covariance_type=covariance_type).fit(X[:31])
+    density.set_params(forgetting_factor=0.97)
+    density.partial_fit(X[31:], sample_weight=[1e6])  # 0.97 to that power is zero
+    for array in density.kde_mixture():
+        assert np.isfinite(array).all()
+
+
 def test_forgetting_loses_an_old_mode():
     rng = np.random.default_rng(0)
     density = OnlineKDEDensity(forgetting_factor=0.99)

@@ -771,6 +771,22 @@ def test_equal_means_stay_equal_when_matched():
     assert not got[2].any()
 
 
+@pytest.mark.parametrize("covariance_type", ["full", "diag"])
+def test_groups_that_count_nothing_are_finite(covariance_type):
+    counts, means, covs = twins.random_components(2, covariance_type, "mixed")
+    counts[:3] = 0.0
+    starts = intp([0, 3, len(counts)])
+    order = np.arange(len(counts), dtype=np.intp)
+    got = _moments.match_group_moments(counts, means, covs, order, starts)
+    assert got[0][0] == 0.0
+    np.testing.assert_array_equal(got[1][0], means[0])
+    assert not got[2][0].any()
+    for array, expected in zip(
+        got, twins.match_group_moments(counts, means, covs, order, starts), strict=True
+    ):
+        np.testing.assert_allclose(array, expected, rtol=1e-10, atol=1e-12)
+
+
 def test_append_no_rows():
     counts, means = np.array([2.0, 1.0]), np.array([[0.0], [1.0]])
     assert _append.append_rows(counts, means, 2, 0, np.empty((0, 1)), np.empty(0), 0.5) == (2, 0)

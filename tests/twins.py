@@ -65,13 +65,14 @@ def moments(weights, means, covariances):
     origin = means[0]
     shifted = means - origin
     total = weights.sum()
-    mean = sum(w * x for w, x in zip(weights, shifted, strict=True)) / total
+    divisor = total or 1.0  # components that count nothing have the first mean, and no spread
+    mean = sum(w * x for w, x in zip(weights, shifted, strict=True)) / divisor
     covariance = (
         sum(
             w * (c + np.outer(x - mean, x - mean))
             for w, x, c in zip(weights, shifted, covariances, strict=True)
         )
-        / total
+        / divisor
     )
     return total, origin + mean, covariance
 

@@ -349,9 +349,10 @@ cdef inline void match_moments(
 ) noexcept nogil:
     # Moment matching of a sub-mixture (paper, Eq. 9). Differences are taken before they are
     # squared, from the heaviest member first and then from the mean, so that equal values stay
-    # equal and a member of next to no weight leaves no rounding error.
+    # equal and a member of next to no weight leaves no rounding error. Where no member counts the
+    # mean is that of the first.
     cdef Py_ssize_t a, i, j, c, heaviest = members[0], size = d * d if full else d
-    cdef double weight
+    cdef double weight, total
     cdef const double* origin
     count[0] = 0.0
     for a in range(n):
@@ -359,6 +360,7 @@ cdef inline void match_moments(
         count[0] += counts[i]
         if counts[i] > counts[heaviest]:
             heaviest = i
+    total = count[0] if count[0] > 0.0 else 1.0
     origin = means + heaviest * d
     for j in range(d):
         mean[j] = 0.0
@@ -367,12 +369,12 @@ cdef inline void match_moments(
         for j in range(d):
             mean[j] += counts[i] * (means[i * d + j] - origin[j])
     for j in range(d):
-        mean[j] = origin[j] + mean[j] / count[0]
+        mean[j] = origin[j] + mean[j] / total
     for c in range(size):
         cov[c] = 0.0
     for a in range(n):
         i = members[a]
-        weight = counts[i] / count[0]
+        weight = counts[i] / total
         for j in range(d):
             delta[j] = means[i * d + j] - mean[j]
         if full:
