@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import ClassifierMixin
-from sklearn.utils import column_or_1d
+from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets, unique_labels
 from sklearn.utils.validation import check_is_fitted
 
@@ -19,7 +19,14 @@ from skokde._density import OnlineKDEDensity
 from skokde._engine._append import age_class_counts
 from skokde._engine.class_memory import ClassMemory
 from skokde._engine.experts import build_kde
-from skokde._engine.kde import KDE, in_boxes, in_parts, log, log_densities_of_groups_in_row
+from skokde._engine.kde import (
+    KDE,
+    in_boxes,
+    in_one_shape,
+    in_parts,
+    log,
+    log_densities_of_groups_in_row,
+)
 from skokde._engine.pooling import (
     Discriminant,
     LogLinearPool,
@@ -39,12 +46,15 @@ from skokde._persistence import (
 )
 from skokde._validation import (
     check_bandwidth,
+    check_n_samples,
     check_rows,
     check_rows_and_labels,
     check_settings,
     check_values,
     check_weights,
 )
+from skokde.distribution import GaussianMixtureDistribution
+from skokde.distribution.sampling import draws
 
 # In nats: a class that is farther below the best one is as impossible as this.
 FARTHEST = 1e300
@@ -371,6 +381,104 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
             log p(x), the densities of the classes weighted by their priors, in nats.
         """
         return np.logaddexp.reduce(self.predict_joint_log_proba(X), axis=1)
+
+    def distribution(self, label: Any = None) -> GaussianMixtureDistribution:
+        """The mixture of a class as the classifier scores it, or of all classes together.
+
+        Parameters
+        ----------
+        label : label of a class, default=None
+            Of ``classes_``; by default all of them, weighted by ``class_prior_``, which is what
+            `score_samples` scores.
+
+        Returns
+        -------
+        GaussianMixtureDistribution
+            Frozen, see :meth:`OnlineKDEDensity.distribution`. Priors and densities, as in
+            `predict_joint_log_proba`: what calibration makes of them is no mixture.
+
+        Raises
+        ------
+        NotFittedError
+            Before the first row.
+        ValueError
+            For a label that is not known, or of which there is no sample.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_iris
+        >>> from skokde import OnlineKDEClassifier
+        >>> X, y = load_iris(return_X_y=True)
+        >>> classifier = OnlineKDEClassifier().fit(X, y)
+        >>> classifier.distribution(0).mean.round(1)
+        array([5. , 3.4, 1.5, 0.2])
+        >>> classifier.distribution().n_features
+        4
+        """
+        check_is_fitted(self)
+        settings, names = self._scoring_settings(), getattr(self, "feature_names_in_", None)
+        if label is not None:
+            codes = np.flatnonzero(self.classes_ == label).tolist()
+            if not codes or not self._is_seen()[codes[0]]:
+                raise ValueError(
+                    f"{type(self).__name__}: there is no sample of a class {label!r}, the classes "
+                    f"are {self.classes_}."
+                )
+            return self.estimators_[codes[0]]._distribution(settings, names)
+        prior = self.class_prior_
+        parts = [
+            (prior[c], self.estimators_[c]._distribution(settings, names))
+            for c in self._scored(prior)
+        ]
+        return GaussianMixtureDistribution(
+            np.concatenate([share * part.weights for share, part in parts]),
+            np.concatenate([part.means for _, part in parts]),
+            in_one_shape([part.covariances for _, part in parts]),
+            names,
+        )
+
+    def sample(
+        self, n_samples: int = 1, random_state: int | np.random.RandomState | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Draw labelled rows: labels by ``class_prior_``, and rows from the densities.
+
+        Parameters
+        ----------
+        n_samples : int, default=1
+        random_state : int, RandomState instance or None, default=None
+
+        Returns
+        -------
+        X : ndarray of shape (n_samples, n_features)
+            Independent rows, in no order.
+        y : ndarray of shape (n_samples,)
+            Their labels.
+
+        Raises
+        ------
+        NotFittedError
+            Before the first row.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_iris
+        >>> from skokde import OnlineKDEClassifier
+        >>> classifier = OnlineKDEClassifier().fit(*load_iris(return_X_y=True))
+        >>> X, y = classifier.sample(100, random_state=0)
+        >>> X.shape, y.shape, classifier.score(X, y) > 0.9
+        ((100, 4), (100,), True)
+        """
+        check_is_fitted(self)
+        n, rng = check_n_samples(self, n_samples), check_random_state(random_state)
+        prior = self.class_prior_
+        codes = rng.choice(len(prior), size=n, p=prior)
+        X = np.empty((n, self.n_features_in_))
+        with one_blas_thread():
+            for code in np.unique(codes):
+                rows = codes == code
+                distribution = self.distribution(self.classes_[code])
+                X[rows] = draws(distribution, int(rows.sum()), rng)
+        return X, self.classes_[codes]
 
     @property
     def class_prior_(self) -> np.ndarray:

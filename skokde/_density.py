@@ -9,6 +9,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import DensityMixin
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from skokde._base import BaseOnlineKDE, Snapshot, one_blas_thread, unchanged_on_error
@@ -37,6 +38,7 @@ from skokde._engine.state import INITIAL_LIMIT, Recent, Settings, State
 from skokde._engine.whitening import corrected_features
 from skokde._persistence import check_state, expect_number, unpacked
 from skokde._validation import (
+    check_n_samples,
     check_rows,
     check_settings,
     check_values,
@@ -44,6 +46,8 @@ from skokde._validation import (
     warn_of_corrections,
     warn_of_fall_back,
 )
+from skokde.distribution import GaussianMixtureDistribution
+from skokde.distribution.sampling import draws
 
 
 class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
@@ -333,7 +337,7 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         """
         return float(np.mean(self.score_samples(X)))
 
-    def kde_mixture(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def distribution(self) -> GaussianMixtureDistribution:
         """The mixture that is scored: the sample model convolved with H (Eq. 3).
 
         Where anything is predicted it has components once for each width and shape of the kernel:
@@ -342,25 +346,74 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
 
         Returns
         -------
-        weights : ndarray of shape (n_components,)
-        means : ndarray of shape (n_components, n_features)
-        covariances : ndarray of shape (n_components, n_features, n_features) or \
-                (n_components, n_features)
+        GaussianMixtureDistribution
+            Frozen: it does not follow what is learned later. Its features have the names that the
+            estimator was fitted with.
+
+        Raises
+        ------
+        NotFittedError
+            Before the first row.
 
         Examples
         --------
         >>> from skokde import OnlineKDEDensity
         >>> density = OnlineKDEDensity(bandwidth=[4.0, 1.0]).fit([[0.0, 0.0], [2.0, 3.0]])
-        >>> weights, means, covariances = density.kde_mixture()
-        >>> weights
+        >>> distribution = density.distribution()
+        >>> distribution.weights
         array([0.5, 0.5])
-        >>> covariances[0]
+        >>> distribution.covariances[0]
         array([[4., 0.],
                [0., 1.]])
+        >>> distribution.conditional(0, 2.0).mean.round(3)  # of the second feature
+        array([1.867])
         """
         check_is_fitted(self)
+        return self._distribution(self._settings(), getattr(self, "feature_names_in_", None))
+
+    def _distribution(
+        self, settings: Settings, names: np.ndarray | None
+    ) -> GaussianMixtureDistribution:
+        """The same under some settings, made once."""
+
+        def make() -> GaussianMixtureDistribution:
+            with one_blas_thread():
+                return GaussianMixtureDistribution(*self._kde(settings).gaussians(), names)
+
+        key = settings.key, settings.shrinkage_target
+        return self._snapshot.get("distribution", key, make)
+
+    def sample(
+        self, n_samples: int = 1, random_state: int | np.random.RandomState | None = None
+    ) -> np.ndarray:
+        """Draw rows from the density.
+
+        Parameters
+        ----------
+        n_samples : int, default=1
+        random_state : int, RandomState instance or None, default=None
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_features)
+            Independent rows, in no order.
+
+        Raises
+        ------
+        NotFittedError
+            Before the first row.
+
+        Examples
+        --------
+        >>> from skokde import OnlineKDEDensity
+        >>> density = OnlineKDEDensity().fit([[0.0, 0.0], [2.0, 3.0], [1.0, 1.0]])
+        >>> density.sample(5, random_state=0).shape
+        (5, 2)
+        """
+        check_is_fitted(self)
+        n = check_n_samples(self, n_samples)
         with one_blas_thread():
-            return self._kde(self._settings()).gaussians()
+            return draws(self.distribution(), n, check_random_state(random_state))
 
     @property
     def weights_(self) -> np.ndarray:

@@ -130,6 +130,16 @@ def check_forgetting_factor(estimator: Any) -> tuple[float, tuple[float, ...]]:
     return factor, ()
 
 
+def check_n_samples(estimator: Any, n_samples: Any) -> int:
+    """How many rows are to be drawn."""
+    if not isinstance(n_samples, Integral) or isinstance(n_samples, bool) or n_samples < 1:
+        raise ValueError(
+            f"{type(estimator).__name__}: n_samples must be an integer of at least 1, got "
+            f"{n_samples!r}."
+        )
+    return int(n_samples)
+
+
 def _real(estimator: Any, parameter: str, expected: str) -> float:
     value = getattr(estimator, parameter)
     if not isinstance(value, Real) or isinstance(value, bool):

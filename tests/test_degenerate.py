@@ -353,7 +353,7 @@ def check_density(density, X, weights, f, covariance_type):
     d = X.shape[1]
     expected = twins.moments(remembered(weights, f), X, np.zeros((len(X), d, d)))
     twins.assert_same_moments(twins.mixture_moments(density._mixture), expected, covariance_type)
-    weights, _, covariances = density.kde_mixture()
+    weights, _, covariances = density.distribution().arrays
     assert np.all(weights > 0.0)
     assert weights.sum() == pytest.approx(1.0, rel=1e-12)
     assert np.all(density.weights_ > 0.0)

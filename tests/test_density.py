@@ -26,7 +26,7 @@ def covariance_of(X, covariance_type, weights=None):
 
 
 def log_density_by_scipy(density, X):
-    weights, means, covariances = density.kde_mixture()
+    weights, means, covariances = density.distribution().arrays
     terms = [
         np.log(weight) + multivariate_normal.logpdf(X, mean, covariance)
         for weight, mean, covariance in zip(weights, means, covariances, strict=True)
@@ -71,7 +71,7 @@ def test_covariances_are_the_sample_models(covariance_type):
     single = ~density.covariances_.reshape(density.n_components_, -1).any(axis=1)
     assert single.any()
     assert not single.all()
-    kde = density.kde_mixture()[2]
+    kde = density.distribution().covariances
     np.testing.assert_array_equal(kde, density.covariances_ + density.bandwidth_)
     if covariance_type == "full":
         for covariance in density.covariances_:

@@ -150,7 +150,7 @@ def fitted(d, covariance_type, kind, n=150):
 def test_scores_are_those_of_the_mixture_that_is_shown(d, covariance_type, kind):
     model = fitted(d, covariance_type, kind)
     points = rows_around(twins.clumps(d, 150))
-    weights, means, covariances = model.kde_mixture()
+    weights, means, covariances = model.distribution().arrays
     np.testing.assert_allclose(weights.sum(), 1.0, rtol=1e-13)
     np.testing.assert_allclose(
         model.score_samples(points),
@@ -169,7 +169,7 @@ def test_scores_are_those_of_the_mixture_that_is_shown(d, covariance_type, kind)
 @pytest.mark.parametrize("d", [1, 2])
 def test_integrates_to_one(d, covariance_type, kind):
     model = fitted(d, covariance_type, kind)
-    points, cells = twins.stretched_grid(*model.kde_mixture())
+    points, cells = twins.stretched_grid(*model.distribution().arrays)
     integral = cells @ np.exp(model.score_samples(points))
     np.testing.assert_allclose(integral, 1.0, rtol=1e-6)
 
@@ -185,7 +185,9 @@ def test_integrates_to_one_by_importance_sampling(d, covariance_type, kind):
     # trusted.
     rows = twins.clumps(d, 150)
     whole = np.cov(rows.T, ddof=0).reshape(d, d)
-    H = [np.linalg.inv(twins.full_covariances(c[None])[0]) for c in model.kde_mixture()[2]]
+    H = [
+        np.linalg.inv(twins.full_covariances(c[None])[0]) for c in model.distribution().covariances
+    ]
     shape = whole / 20.0 + 2.0 * np.linalg.inv(np.mean(H, axis=0))
     around = [multivariate_t(np.zeros(d), shape / narrower, df=4) for narrower in (1.0, 4.0, 16.0)]
     wide = multivariate_t(rows.mean(axis=0), whole, df=1)

@@ -428,7 +428,7 @@ def test_nothing_works_before_fitting(Estimator):
         methods += ["predict", "predict_proba", "predict_log_proba", "predict_joint_log_proba"]
     else:
         with pytest.raises(NotFittedError):
-            estimator.kde_mixture()
+            estimator.distribution()
     for method in methods:
         match = f"{Estimator.__name__} instance is not fitted yet"
         assert_refuses(estimator, NotFittedError, match, lambda: getattr(estimator, method)(X))  # noqa: B023

@@ -265,7 +265,7 @@ def test_expert_weights(state_of, covariance_type, threshold, bandwidth, memory)
 @pytest.mark.parametrize(("d", "n"), [(1, 15), (1, 250), (2, 8)])
 def test_what_is_shown_is_what_is_scored(d, n, covariance_type, memory):
     model = fitted(covariance_type, n, d, forgetting_factor=memory)
-    mixture = model.kde_mixture()
+    mixture = model.distribution().arrays
     np.testing.assert_allclose(mixture[0].sum(), 1.0, rtol=1e-12)
     X = twins.clumps(d, 30, seed=1)
     expected = twins.mixture_log_pdf(X, *mixture)

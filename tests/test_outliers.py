@@ -202,7 +202,7 @@ def test_outliers_that_are_too_far_for_squares(covariance_type, bandwidth):
     X[::20] = 1e100 * rng.normal(size=(10, 2))
     density = OnlineKDEDensity(covariance_type=covariance_type, bandwidth=bandwidth).fit(X)
     assert density.outliers_.any()
-    for array in (*density.kde_mixture(), density.bandwidth_):
+    for array in (*density.distribution().arrays, density.bandwidth_):
         assert np.isfinite(array).all()
     scores = density.score_samples(X)
     assert np.isfinite(scores[1:20]).all()

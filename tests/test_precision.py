@@ -179,7 +179,7 @@ def test_models(covariance_type, d, condition, bandwidth, compressed):
     """Two errors of `score_samples`.
 
     That of evaluating: the reference takes the sample model's and the frame's own doubles, and the
-    kernel is what is exactly the identity there. And the whole difference from `kde_mixture`: its
+    kernel is what is exactly the identity there. And the whole difference from `distribution`: its
     covariances are rounded, and the conditioning share, condition times eps, is most of it.
     """
     case = model_case(covariance_type, d, condition, bandwidth, compressed)

@@ -246,7 +246,7 @@ def test_each_width_keeps_mean_and_covariance(d, covariance_type, n):
     _, mean, covariance = twins.mixture_moments(mixture)
     k = mixture.n_components
     # All the weight on one width at a time: what is shown has its components in this order.
-    weights, means, covariances = model.kde_mixture()
+    weights, means, covariances = model.distribution().arrays
     covariances = twins.full_covariances(covariances)
     assert len(weights) == k * len(KERNEL_SCALES) + len(GAUSSIAN_SCALES)
     for i in range(len(KERNEL_SCALES)):
@@ -339,7 +339,7 @@ def test_shrinkage_leads_from_the_samples_to_one_gaussian():
 def test_bandwidth_is_the_average_of_the_kernels(covariance_type):
     X = twins.clumps(2, 25)
     model = density_of(covariance_type, X)
-    weights, _, covariances = model.kde_mixture()
+    weights, _, covariances = model.distribution().arrays
     # Of single samples the kernels are all that there is, besides the three Gaussians at the end.
     n = 25 * len(KERNEL_SCALES)
     expected = np.tensordot(weights[:n] / weights[:n].sum(), covariances[:n], axes=1)
@@ -887,7 +887,7 @@ def test_little_data(covariance_type, case):
     assert np.isfinite(model.score_samples(X)).all()
     assert np.isfinite(model.score_samples(far)).all()
     assert model.score_samples(X[:1])[0] > model.score_samples(far[-1:])[0]
-    weights, means, covariances = model.kde_mixture()
+    weights, means, covariances = model.distribution().arrays
     assert all(np.isfinite(part).all() for part in (weights, means, covariances))
     assert weights.sum() == pytest.approx(1.0)
     spread = np.linalg.eigvalsh(twins.full_covariances(covariances))
@@ -899,7 +899,7 @@ def test_little_data(covariance_type, case):
 def test_one_sample_has_equal_weights(covariance_type):
     model = density_of(covariance_type, np.array([[3.0, -1.0]]))
     np.testing.assert_allclose(twins.kernel_weights(kde_of(model)), 1.0 / N_EXPERTS, rtol=1e-14)
-    _, means, _ = model.kde_mixture()
+    _, means, _ = model.distribution().arrays
     np.testing.assert_array_equal(means, np.tile([3.0, -1.0], (N_EXPERTS, 1)))
 
 
@@ -989,7 +989,7 @@ def test_held_out_rows_are_likelier_than_by_the_plug_in_rule(kind):
 @pytest.mark.parametrize("d", [1, 2])
 def test_integrates_to_one(d, covariance_type, n):
     model = density_of(covariance_type, twins.clumps(d, n))
-    points, cells = twins.stretched_grid(*model.kde_mixture())
+    points, cells = twins.stretched_grid(*model.distribution().arrays)
     total = cells @ np.exp(model.score_samples(points))
     np.testing.assert_allclose(total, 1.0, rtol=1e-6)
 

@@ -292,7 +292,7 @@ def test_degenerate_rows_have_finite_densities(covariance_type, case, bandwidth)
         assert np.isfinite(model.score_samples(X + 0.1 * np.abs(X) + 0.1)).all()
         np.testing.assert_allclose(model.expert_weights_["memory"].sum(), 1.0)
         assert np.isfinite(model._state.recent.credits).all()
-    weights, means, covariances = model.kde_mixture()
+    weights, means, covariances = model.distribution().arrays
     assert all(np.isfinite(part).all() for part in (means, covariances))
     np.testing.assert_allclose(weights.sum(), 1.0)
 

@@ -260,7 +260,7 @@ def test_scoring_leaves_the_estimator_as_it_was(iris, Estimator, forbid_writing_
     else:
         for name in ("weights_", "means_", "covariances_", "bandwidth_", "n_components_"):
             getattr(fitted, name)
-        fitted.kde_mixture()
+        fitted.distribution()
     assert vars(fitted).keys() == before.keys()
     assert all(vars(fitted)[name] is before[name] for name in before)
     assert pickle.dumps(fitted) == pickled
@@ -272,8 +272,10 @@ def test_fitted_attributes_can_be_written_to_without_harm(iris, assert_same_mode
     X, y = iris
     fitted, twin = Estimator().fit(X, y), Estimator().fit(X, y)
     density = fitted if Estimator is OnlineKDEDensity else fitted.estimators_[0]
-    for array in (density.weights_, density.means_, density.covariances_, *density.kde_mixture()):
+    for array in (density.weights_, density.means_, density.covariances_):
         array[...] = np.nan
+    for array in density.distribution().arrays:
+        assert not array.flags.writeable
     density.bandwidth_[...] = np.nan
     assert_same_model(fitted, twin)
     np.testing.assert_array_equal(fitted.score_samples(X), twin.score_samples(X))

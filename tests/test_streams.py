@@ -109,7 +109,7 @@ def look_at(estimator, X):
         estimator.predict_proba(X)
         assert len(estimator.class_prior_) == len(estimator.classes_)
     else:
-        estimator.kde_mixture()
+        estimator.distribution()
 
 
 def rows_of(stream):

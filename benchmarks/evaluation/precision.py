@@ -3,7 +3,7 @@
 Three errors are told apart. That of the compiled kernel: the reference takes the very doubles that
 the kernel is given. That of evaluating a model: the reference takes the sample model's doubles and
 those of the frame that skokde scores it in, so that mapping rows and components into the frame is
-measured, too. And the difference from `kde_mixture`: its covariances are rounded to doubles, which
+measured, too. And the difference from `distribution`: its covariances are rounded to doubles, which
 alone moves the density by about the condition number times eps.
 """
 
@@ -347,7 +347,7 @@ class ModelCase(NamedTuple):
 
     @property
     def mixture(self) -> Mixture:
-        return Mixture(*self.model.kde_mixture())
+        return Mixture(*self.model.distribution().arrays)
 
     @property
     def condition(self) -> float:
@@ -382,7 +382,7 @@ def model_case(
 
 
 def models() -> pd.DataFrame:
-    """Of fitted models, those of evaluating and those against the covariances of `kde_mixture`.
+    """Of fitted models, those of evaluating and those against the covariances of `distribution`.
 
     The peers are given the latter, and their errors are against the same.
     """

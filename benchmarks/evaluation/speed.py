@@ -279,7 +279,7 @@ def terms_that_count(density: OnlineKDEDensity, blocks: list[np.ndarray]) -> tup
     of_row, of_block : float
         Of a row, and of all rows of a block together.
     """
-    weights, means, covariances = density.kde_mixture()
+    weights, means, covariances = density.distribution().arrays
     variances, axes = np.linalg.eigh(covariances)
     base = np.log(weights) - 0.5 * np.log(variances).sum(axis=1)
     counts = []
@@ -323,7 +323,7 @@ def components(
                     "their deviation": spread,
                     "kernels": label,
                     "components": density.n_components_,
-                    "Gaussians": len(density.kde_mixture()[0]),
+                    "Gaussians": len(density.distribution().weights),
                     "us per row": 1e6 * cpu(partial(density.score_samples, X), 3) / n,
                     "us of a single row": single_row(density, X),
                     "needed by a row, %": 100.0 * of_row,
