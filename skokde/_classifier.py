@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from skokde._base import BaseOnlineKDE, Snapshot, one_blas_thread, unchanged_on_error
 from skokde._calibration import Calibration, PendingBatch
-from skokde._density import OnlineKDEDensity
+from skokde._density import DENSITY_PARAMETERS, OnlineKDEDensity
 from skokde._engine._append import age_class_counts
 from skokde._engine.class_memory import ClassMemory
 from skokde._engine.experts import build_kde
@@ -58,8 +58,6 @@ from skokde.distribution.sampling import draws
 
 # In nats: a class that is farther below the best one is as impossible as this.
 FARTHEST = 1e300
-
-DENSITY_PARAMETERS = tuple(name for name in OnlineKDEDensity().get_params() if name != "n_jobs")
 
 
 class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):

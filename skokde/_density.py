@@ -650,3 +650,7 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
             lambda: (state.mixture.covariances, reference_memories(state, settings)),
             n_kept=2,
         )[1]
+
+
+# What estimators hand on that hold such densities; threads are theirs.
+DENSITY_PARAMETERS = tuple(name for name in OnlineKDEDensity().get_params() if name != "n_jobs")
