@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from skokde._base import BaseOnlineKDE
 from skokde._density import DENSITY_PARAMETERS, OnlineKDEDensity
 from skokde._persistence import expect
