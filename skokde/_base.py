@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 from joblib import effective_n_jobs
 from sklearn.base import BaseEstimator
+from sklearn.utils import Tags
 from threadpoolctl import ThreadpoolController
 
 from skokde._persistence import FORMAT, check_format, expect, packed
@@ -115,7 +116,14 @@ class BaseOnlineKDE(BaseEstimator):
 
     # Names of what learning sets and `fit` forgets, besides the snapshot.
     _learned: ClassVar[tuple[str, ...]]
+    # Whether NaN in a row is a value that is missing, not an error.
+    _takes_missing_values: ClassVar[bool] = False
     n_jobs: int | None
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = self._takes_missing_values
+        return tags
 
     def _forget(self) -> None:
         for name in (*self._learned, "_snapshot"):

@@ -194,7 +194,9 @@ class Calibration(NamedTuple):
         return self.position >= self.next_checkpoint and not self._repeats(row, code)
 
     def _repeats(self, row: np.ndarray, code: int) -> bool:
-        return self.last is not None and code == self.last[1] and np.array_equal(row, self.last[0])
+        return (
+            self.last is not None and code == self.last[1] and not differ(row, self.last[0]).any()
+        )
 
     def update_at_checkpoint(
         self,
@@ -227,6 +229,8 @@ class Calibration(NamedTuple):
             if next_checkpoint > self.position:
                 return calibration._replace(next_checkpoint=next_checkpoint)
         mixtures = [state.mixture for state in states if state is not None]
+        if not mixtures:  # all rows wait
+            return calibration._replace(next_checkpoint=self.position + FIRST_CHECKPOINT)
         first = FIRST_CHECKPOINT * len(mixtures)
         # All that is scored follows the covariance, so it does not change with short windows.
         if self.position <= first or self.position >= self.refreshed + share(self.refreshed):
@@ -259,7 +263,7 @@ class Calibration(NamedTuple):
         X, codes, weights = X[:n], codes[:n], weights[:n]
         new = np.ones(len(X), dtype=bool)
         new[0] = not self._repeats(X[0], codes[0])
-        new[1:] = (codes[1:] != codes[:-1]) | (X[1:] != X[:-1]).any(axis=1)
+        new[1:] = (codes[1:] != codes[:-1]) | differ(X[1:], X[:-1]).any(axis=1)
         positions = self.position + np.cumsum(new)
         n = int(np.searchsorted(positions, self.next_checkpoint, side="right"))
         last = (X[n - 1].copy(), int(codes[n - 1]))
@@ -355,6 +359,11 @@ def class_rebalanced(earlier: ReplayBuffer, new: ReplayBuffer, shares: np.ndarra
     of_earlier = made_up.counts * lacking[made_up.codes] / found[made_up.codes]
     of_new = new.counts * np.minimum(1.0, expected[new.codes] / came[new.codes])
     return made_up.followed_by(new)._replace(counts=np.concatenate([of_earlier, of_new]))
+
+
+def differ(rows: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Which values are not the same, missing ones being so."""
+    return (rows != others) & ((rows == rows) | (others == others))
 
 
 def between(position: int, settings: Settings) -> int:

@@ -167,6 +167,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         "_calibration",
         "_class_memory",
     )
+    _takes_missing_values = True
 
     def __init__(
         self,
@@ -221,6 +222,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
             self._forget()
             self._set_classes(unique_labels(y), declared=True)
             self._learn(X, y, weights)
+            self._start_waiting()
             return self
 
     def partial_fit(
@@ -331,7 +333,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         settings = self._scoring_settings()
         pool, scored = self._scored_pool(settings)
         groups = self._log_densities_of_groups(X, prior, settings, scored)
-        nowhere = np.isneginf(groups.max(axis=(0, 2)))
+        nowhere = np.isneginf(groups.max(axis=(0, 2))) | np.isnan(X).all(axis=1)
         of_all = [relative(groups, FARTHEST), self._discriminants(X, settings)]
         joint = pool.logits(log_prior, np.concatenate(of_all))
         joint[nowhere] = log_prior
@@ -486,7 +488,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
             raise AttributeError(f"{name!r} object has no attribute 'class_prior_' before fitting")
         seen = self._is_seen().astype(float)
         priors = self._check_priors()
-        prior = self._effective_class_count() if priors is None else priors * seen
+        prior = (self._effective_class_count() if priors is None else priors) * seen
         if not prior.any():  # all the weight is on classes without a sample
             prior = seen
         return prior / prior.sum()
@@ -583,7 +585,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
 
         key = settings.key, settings.shrinkage_target, scored
         kdes = self._of_classes("kdes", key, codes, lambda density: density._kde(settings, scored))
-        if len(X) == 1 and settings.n_experts > 1:
+        if len(X) == 1 and settings.n_experts > 1 and not np.isnan(X).any():
             out[:, 0, codes] = log_densities_of_groups_in_row(X[0], kdes).T
             return out
 
@@ -707,6 +709,17 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         self._class_memory = class_memory
         self._snapshot = Snapshot(getattr(self, "_snapshot", None))
         self._snapshot.get("in step", None, lambda: (estimators, parameters))
+
+    def _start_waiting(self) -> None:
+        """Let classes learn the rows that wait for a feature without any value in them."""
+        waiting = [
+            getattr(estimator, "_waiting", None) is not None for estimator in self.estimators_
+        ]
+        if any(waiting):
+            settings = check_settings(self, self.n_features_in_)
+            for estimator in compress(self.estimators_, waiting):
+                estimator._start(settings._replace(shrinkage_target=self._calibration.covariance))
+            self._snapshot = Snapshot(self._snapshot)
 
     def _in_step(self, parameters: dict[str, Any]) -> bool:
         """Whether it is known that all densities have these parameters."""

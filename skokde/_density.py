@@ -36,7 +36,8 @@ from skokde._engine.recent import (
 )
 from skokde._engine.state import INITIAL_LIMIT, Recent, Settings, State
 from skokde._engine.whitening import corrected_features
-from skokde._persistence import check_state, expect_number, unpacked
+from skokde._incomplete import Waiting, complete
+from skokde._persistence import check_state, check_waiting, expect_number, unpacked
 from skokde._validation import (
     check_n_samples,
     check_rows,
@@ -191,7 +192,8 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
     array([-2.6, -1.7])
     """
 
-    _learned = ("_state", "_n_samples_seen")
+    _learned = ("_state", "_n_samples_seen", "_waiting")
+    _takes_missing_values = True
 
     def __init__(
         self,
@@ -244,7 +246,7 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
             X = check_rows(self, X, reset=True)
             weights = check_weights(sample_weight, len(X), some_positive=True)
             self._forget()
-            self._learn_and_warn(X, weights)
+            self._learn_and_warn(X, weights, is_all=True)
             return self
 
     def partial_fit(
@@ -494,11 +496,13 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_state") and self._mixture.n_components > 0
 
-    def _learn_and_warn(self, X: np.ndarray, weights: np.ndarray) -> None:
+    def _learn_and_warn(self, X: np.ndarray, weights: np.ndarray, is_all: bool = False) -> None:
         seen_before = getattr(self, "_n_samples_seen", 0.0)
         settings = check_settings(self, X.shape[1])
         self._check_n_jobs()
         self._learn(X, weights, settings)
+        if is_all and self._waiting is not None:
+            self._start(settings)
         # Once, and not while every stream is degenerate.
         if seen_before < INITIAL_LIMIT <= self._n_samples_seen:
             corrected = self.corrected_features_
@@ -513,11 +517,46 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         if not hasattr(self, "_state"):
             self._state = empty_state(X.shape[1], settings)
             self._n_samples_seen = 0.0
+            self._waiting = None
             self._snapshot = Snapshot()
         self._check_structure(settings)
-        counted = weights > 0.0
+        counted = (weights > 0.0) & ~np.isnan(X).all(axis=1)
         if not counted.all():
             X, weights = X[counted], weights[counted]
+        if self._waiting is None and not np.isnan(X).any():
+            self._learn_complete(X, weights, settings)
+            return
+        incomplete, done = np.flatnonzero(np.isnan(X).any(axis=1)), 0
+        while done < len(X):
+            upcoming = incomplete[np.searchsorted(incomplete, done) :]
+            next_incomplete = upcoming[0] if len(upcoming) else len(X)
+            part = slice(done, done + 1)
+            if self._mixture.n_components and done < next_incomplete:
+                part = slice(done, next_incomplete)
+                self._learn_complete(X[part], weights[part], settings)
+            elif self._mixture.n_components:
+                self._learn_incomplete(X[done], weights[part], settings)
+            else:
+                waiting = self._waiting or Waiting.none(X.shape[1])
+                self._waiting = waiting.followed_by(X[part], weights[part])
+                if self._waiting.is_enough:
+                    self._start(settings)
+            done = part.stop
+
+    def _start(self, settings: Settings) -> None:
+        """Learn the rows that have waited for others with what they lack."""
+        waiting, self._waiting = self._waiting, None
+        self._learn_complete(waiting.filled(), waiting.weights, settings)
+
+    def _learn_incomplete(self, row: np.ndarray, weight: np.ndarray, settings: Settings) -> None:
+        """Learn a row whose missing values are drawn from their distribution given the others."""
+        # A generator of its own for each row: the draw depends on the stream alone.
+        rng = np.random.default_rng(int(np.float64(self._n_samples_seen).view(np.uint64)))
+        row = complete(row, self._mixture, self._kde(settings).bandwidth(), rng)
+        self._learn_complete(row[None], weight, settings)
+
+    def _learn_complete(self, X: np.ndarray, weights: np.ndarray, settings: Settings) -> None:
+        """Learn rows of which no value is missing."""
         self._state = learn(self._state, X, weights, settings, self._references())
         # One by one, so that the sum does not depend on the blocks.
         self._n_samples_seen = reduce(add, weights.tolist(), self._n_samples_seen)
@@ -527,6 +566,8 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         self._state = unpacked(State, self._state)
         check_state(self._state, self.n_features_in_)
         expect_number(self._n_samples_seen, "n_samples_seen_")
+        self._waiting = unpacked(Waiting, self._waiting)
+        check_waiting(self._waiting, self.n_features_in_)
 
     def _check_structure(self, settings: Settings) -> None:
         if hasattr(self, "_state") and self._structure is not settings.structure:

@@ -19,10 +19,11 @@ from skokde._engine.mixture import Mixture
 from skokde._engine.pooling import LogLinearPool
 from skokde._engine.recent import MEMORIES
 from skokde._engine.state import Recent, State
+from skokde._incomplete import Waiting
 from skokde._validation import TINY
 
 # To be raised when what is stored changes; older formats stay readable.
-FORMAT = 4
+FORMAT = 5
 
 # The fields of the engine's tuples that are such tuples, or lists of them.
 PARTS: dict[type, dict[str, type]] = {
@@ -66,15 +67,28 @@ def expect(condition: Any, name: str, what: str = "") -> None:
 def expect_array(array: Any, name: str, shape: tuple[int, ...], *, least: float = -np.inf) -> None:
     """Expect a finite float64 array of a shape, as the compiled functions take it."""
     expect(
+        _is_of_floats(array, shape) and np.isfinite(array).all() and (array >= least).all(),
+        name,
+        f"a finite float64 array of shape {shape}"
+        + (f", from {least:g} on" if least > -np.inf else ""),
+    )
+
+
+def expect_rows(array: Any, name: str, shape: tuple[int, ...]) -> None:
+    """Expect rows as they came, some values of which may be missing."""
+    expect(
+        _is_of_floats(array, shape) and not np.isinf(array).any(),
+        name,
+        f"a float64 array of shape {shape}, nowhere infinite",
+    )
+
+
+def _is_of_floats(array: Any, shape: tuple[int, ...]) -> bool:
+    return (
         isinstance(array, np.ndarray)
         and array.dtype == np.float64
         and array.shape == shape
         and array.flags.c_contiguous
-        and np.isfinite(array).all()
-        and (array >= least).all(),
-        name,
-        f"a finite float64 array of shape {shape}"
-        + (f", from {least:g} on" if least > -np.inf else ""),
     )
 
 
@@ -143,6 +157,15 @@ def check_recent(recent: Recent, n_compressed: int, k: int, d: int) -> None:
     expect_array(recent.credits, "credits", (n_densities,), least=TINY)
 
 
+def check_waiting(waiting: Waiting | None, d: int) -> None:
+    """Raise unless these can be rows that wait to be learned."""
+    if waiting is None:
+        return
+    n = len(np.atleast_1d(waiting.weights))
+    expect_rows(waiting.rows, "waiting rows", (n, d))
+    expect_array(waiting.weights, "weights of waiting rows", (n,), least=TINY)
+
+
 def check_class_memory(memory: ClassMemory | None, n_classes: int) -> None:
     """Raise unless these can be the memories of class counts."""
     if memory is None:
@@ -189,11 +212,11 @@ def check_calibration(calibration: Calibration, n_classes: int, d: int) -> None:
         expect_array(calibration.covariance, "covariance", shape)
     if calibration.last is not None:
         expect(len(calibration.last) == 2, "last row")
-        expect_array(calibration.last[0], "last row", (d,))
+        expect_rows(calibration.last[0], "last row", (d,))
         expect_whole(calibration.last[1], "class of the last row", 0, n_classes - 1)
     if replay is not None:
         n = len(replay.rows)
-        expect_array(replay.rows, "predicted rows", (n, d))
+        expect_rows(replay.rows, "predicted rows", (n, d))
         expect_array(replay.counts, "counts of predicted rows", (n,), least=TINY)
         # The pool's densities are these and the discriminants, with short memories or without.
         n_pooled = np.shape(replay.log_densities)[-1:]
@@ -208,7 +231,7 @@ def check_calibration(calibration: Calibration, n_classes: int, d: int) -> None:
         expect(calibration.covariance is not None, "covariance", "there with a window")
         n = len(pending.rows)
         expect_whole(pending.start, "start of the window", 0)
-        expect_array(pending.rows, "rows of the window", (n, d))
+        expect_rows(pending.rows, "rows of the window", (n, d))
         expect_array(pending.counts, "counts of the window", (n,), least=TINY)
         expect_array(pending.class_count, "class counts of the window", (n_classes,), least=0.0)
         expect_codes(pending.codes, "classes of the window", n, n_classes)

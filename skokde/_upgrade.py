@@ -37,7 +37,11 @@ def upgraded(stored: Mapping[str, Any]) -> dict[str, Any]:
         state = _from_1(state)
     if number <= 2:
         state = _replaced(state, _with_shapes_of_3)
-    return _from_3(_replaced(state, _with_memories_of_4)) if number <= 3 else state
+    if number <= 3:
+        state = _from_3(_replaced(state, _with_memories_of_4))
+    if number <= 4 and "_n_samples_seen" in state:
+        state["_waiting"] = None  # there were no missing values
+    return state
 
 
 def _replaced(value: Any, replace: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:

@@ -211,7 +211,7 @@ def check_rows(estimator: Any, X: Any, *, reset: bool) -> np.ndarray:
     if not reset and _is_ready(estimator, X):
         return X
     _check_unmasked(X, "X")
-    return validate_data(estimator, X, dtype=np.float64, order="C", reset=reset)
+    return validate_data(estimator, X, reset=reset, **_expected_of_rows(estimator))
 
 
 def check_rows_and_labels(
@@ -222,7 +222,12 @@ def check_rows_and_labels(
         return X, y
     _check_unmasked(X, "X")
     _check_unmasked(y, "y")
-    return validate_data(estimator, X, y, dtype=np.float64, order="C", reset=reset)
+    return validate_data(estimator, X, y, reset=reset, **_expected_of_rows(estimator))
+
+
+def _expected_of_rows(estimator: Any) -> dict[str, Any]:
+    finite = "allow-nan" if estimator._takes_missing_values else True
+    return {"dtype": np.float64, "order": "C", "ensure_all_finite": finite}
 
 
 def _is_ready(estimator: Any, X: Any) -> bool:
@@ -257,8 +262,9 @@ def _check_unmasked(array: Any, name: str) -> None:
 
 def check_values(estimator: Any, X: np.ndarray) -> None:
     """Refuse values whose squares overflow."""
-    if X.size and max(X.max(), -X.min()) > LARGEST_VALUE:
-        huge = np.abs(X).max(axis=0) > LARGEST_VALUE
+    # What is missing, or NaN, is not among the largest: fmax and fmin leave it out.
+    if X.size and max(np.fmax.reduce(X, axis=None), -np.fmin.reduce(X, axis=None)) > LARGEST_VALUE:
+        huge = (np.abs(X) > LARGEST_VALUE).any(axis=0)
         raise ValueError(
             f"Values beyond {LARGEST_VALUE:g}, in features: {_named(estimator, huge)}. Their "
             "squares overflow. Rescale these features."

@@ -48,6 +48,10 @@ class FullCovariance:
     def variances(self, covariances: np.ndarray) -> np.ndarray:
         return np.diagonal(covariances, axis1=-2, axis2=-1)
 
+    def marginal(self, covariances: np.ndarray, features: np.ndarray) -> np.ndarray:
+        """Covariances of some of the features, by an array of their numbers."""
+        return np.ascontiguousarray(covariances[..., features[:, None], features])
+
     def rescale(self, covariances: np.ndarray, factors: np.ndarray) -> np.ndarray:
         """Covariances after each coordinate is multiplied by its factor."""
         return covariances * factors[..., :, None] * factors[..., None, :]
@@ -116,6 +120,9 @@ class DiagonalCovariance:
 
     def variances(self, covariances: np.ndarray) -> np.ndarray:
         return covariances
+
+    def marginal(self, covariances: np.ndarray, features: np.ndarray) -> np.ndarray:
+        return covariances.take(features, axis=-1)
 
     def rescale(self, covariances: np.ndarray, factors: np.ndarray) -> np.ndarray:
         return covariances * factors * factors

@@ -12,6 +12,7 @@ import numpy as np
 from skokde._engine._hellinger import factorize_all
 from skokde._engine._log_density import BOX, decompose, least_precisions, log_mixtures
 from skokde._engine._row_density import RowFamily, RowKDE, log_mixtures_of_row
+from skokde._engine.missing import by_known_features, together
 from skokde._engine.mixture import Resolutions, SampleModel
 from skokde._engine.whitening import Frame
 
@@ -183,6 +184,22 @@ class KernelFamily:
         """Of Diracs alone, under the same kernels, without single Gaussians."""
         diracs = SampleModel(counts, means, self.models.covariances[:0])
         return self.of(Resolutions.of_one(diracs), self.kernels.without_gaussians())
+
+    def marginal(self, features: np.ndarray, frame: Frame) -> Self:
+        """Of some of the features, by an array of their numbers.
+
+        Parameters
+        ----------
+        features : (n,) array of intp
+        frame : Frame
+            The kernels' frame of these features.
+        """
+        models, kernels = self.models.marginal(features), self.kernels._replace(frame=frame)
+        # What is far out, and not shrunk, is so in all features.
+        far = self.kernels.far(self.kernels.frame.points(self.models.means))
+        points = frame.points(models.means)
+        centers = np.where(far[:, None], points / kernels.shrinks[0], points)
+        return type(self)(models, kernels, self.log_weights, centers)
 
     def weights(self, of_kernels: np.ndarray, of_gaussians: np.ndarray) -> np.ndarray:
         """What each density counts in mixtures.
@@ -380,14 +397,27 @@ class KDE:
             sum(number < self.n_estimates for number in used),
         )
 
+    def marginal(self, features: np.ndarray) -> KDE:
+        """Of some of the features, by an array of their numbers."""
+        frames = {id(f.kernels.frame): f.kernels.frame for f in self.families}
+        frames = {key: frame.marginal(features) for key, frame in frames.items()}
+        families = [f.marginal(features, frames[id(f.kernels.frame)]) for f in self.families]
+        return KDE(tuple(families), self.weights, self.n_estimates)
+
     def log_density(self, X: np.ndarray) -> np.ndarray:
-        """Log-densities (n,) of rows in data units, in nats."""
+        """Log-densities (n,) of rows in data units, in nats; of what is known of each."""
+        if np.isnan(X).any():
+            return by_known_features(X, lambda f, rows: self.marginal(f).log_density(rows), ())
         if len(X) == 1:
             return log_mixtures_of_row(X[0], [self._in_row])[0]
         return self._log_mixtures(X, slice(1))[:, 0]
 
     def log_densities_of_groups(self, X: np.ndarray) -> np.ndarray:
         """Log-densities (n, n_groups) of rows under the mixture of each group, in nats."""
+        if np.isnan(X).any():
+            return by_known_features(
+                X, lambda f, rows: self.marginal(f).log_densities_of_groups(rows), (self.n_groups,)
+            )
         return self._log_mixtures(X, slice(1, None))
 
     def _log_mixtures(self, X: np.ndarray, chosen: slice) -> np.ndarray:
@@ -459,8 +489,11 @@ def in_boxes(rows: np.ndarray, n_terms: int) -> np.ndarray:
     """An order of rows in which each `BOX` of them are close, for densities in less time.
 
     They are parted across the feature that tells them apart most, in units of its deviation; with
-    few terms to be evaluated for a row they stay as they are.
+    few terms to be evaluated for a row they stay as they are. Those that lack the same features
+    need the same marginals, which takes longer than all else.
     """
+    if np.isnan(rows).any():
+        return together(rows)
     if len(rows) <= BOX or n_terms < FEW_TERMS:
         return np.arange(len(rows))
     with np.errstate(over="ignore", invalid="ignore"):  # then the order is none, and does no harm

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from skokde._engine._moments import match_group_moments
-from skokde._engine.covariance import Structure
+from skokde._engine.covariance import Structure, structure_of
 
 
 class SampleModel(NamedTuple):
@@ -129,6 +129,11 @@ class Resolutions(NamedTuple):
     def shaped(self, shape: Structure) -> Resolutions:
         """With what a shape has of the covariances."""
         return self._replace(covariances=shape.shaped(self.covariances))
+
+    def marginal(self, features: np.ndarray) -> Resolutions:
+        """Of some of the features, by an array of their numbers."""
+        covariances = structure_of(self.covariances).marginal(self.covariances, features)
+        return self._replace(means=self.means.take(features, axis=1), covariances=covariances)
 
     def with_mean(self, mean: np.ndarray) -> Resolutions:
         """With a Dirac of weight one, a part that is at no resolution."""

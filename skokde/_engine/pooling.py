@@ -21,6 +21,7 @@ import numpy as np
 from scipy.spatial.distance import cdist
 
 from skokde._engine.covariance import Structure
+from skokde._engine.missing import by_known_features
 from skokde._engine.shrinkage import pooled_within_covariance, shrink_covariance
 from skokde._engine.whitening import Frame, frame_of
 
@@ -239,8 +240,18 @@ class Discriminant(NamedTuple):
         frame = frame_of(means.mean(axis=0), covariance, structure)
         return cls(frame, frame.points(means))
 
+    def marginal(self, features: np.ndarray) -> Discriminant:
+        """Of some of the features, by an array of their numbers."""
+        frame = self.frame.marginal(features)
+        means = self.frame.points_back(self.means).take(features, axis=1)
+        return Discriminant(frame, frame.points(means))
+
     def log_densities(self, X: np.ndarray) -> np.ndarray:
-        """Logarithms (n, n_classes) of the densities, but for a constant."""
+        """Logarithms (n, n_classes) of the densities, but for a constant; of what is known."""
+        if np.isnan(X).any():
+            return by_known_features(
+                X, lambda f, rows: self.marginal(f).log_densities(rows), (len(self.means),)
+            )
         # Farther than this all are alike: a square must not overflow.
         distances = np.minimum(cdist(self.frame.points(X), self.means), FARTHEST_MEAN)
         logs = np.log(1.0 + distances**2 / DEGREES_OF_FREEDOM)

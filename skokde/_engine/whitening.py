@@ -50,6 +50,10 @@ class Frame(NamedTuple):
         """Points of any rows; those that are too far to be told apart are brought nearer."""
         return points_in(X, *self.arrays)
 
+    def points_back(self, points: np.ndarray) -> np.ndarray:
+        """Rows of points."""
+        return self.center + self.spread * self.structure.map_vectors(points, self.inverse)
+
     def covariances(self, covariances: np.ndarray) -> np.ndarray:
         """Covariances in these coordinates, flattened for the compiled functions."""
         return covariances_in(flatten(covariances), *self.arrays)
@@ -57,6 +61,20 @@ class Frame(NamedTuple):
     def identity_back(self) -> np.ndarray:
         """The covariance in the data's coordinates that is the identity in these."""
         return self.structure.rescale(self.structure.square(self.inverse), self.spread)
+
+    def marginal(self, features: np.ndarray) -> Frame:
+        """The frame in which the identity stands for the same covariance of some features.
+
+        Parameters
+        ----------
+        features : (n,) array of intp
+        """
+        center, spread, structure = self.center[features], self.spread[features], self.structure
+        covariance = structure.marginal(structure.square(self.inverse), features)
+        scale = np.sqrt(structure.variances(covariance))
+        # Of any scale: what is whitened is a correlation.
+        correlation = structure.rescale(covariance, 1.0 / scale)
+        return frame_of_covariance(center, scale * spread, correlation, structure)
 
     def divided(self, scale: float) -> Frame:
         """The coordinates z / scale."""

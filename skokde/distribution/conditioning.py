@@ -18,7 +18,7 @@ from skokde.distribution._gaussians import (
     variances_of,
 )
 from skokde.distribution.regions import quantiles
-from skokde.distribution.sampling import generator, normal_draws
+from skokde.distribution.sampling import draws, generator, normal_draws
 
 
 def marginal(distribution: Gaussians, numbers: Sequence[int]) -> Gaussians:
@@ -106,6 +106,33 @@ def posterior_log_weights(known: Gaussians, rows: np.ndarray) -> np.ndarray:
             terms[lost] = -np.inf
             terms[lost, nearest] = 0.0
         out[some] = terms - logsumexp(terms, axis=1, keepdims=True)
+    return out
+
+
+def completed(
+    distribution: Gaussians, row: np.ndarray, rng: np.random.RandomState | np.random.Generator
+) -> np.ndarray:
+    """A row with its missing values drawn from their distribution where the others are known.
+
+    Parameters
+    ----------
+    distribution : Gaussians
+    row : (d,) array
+        NaN is missing.
+    rng : RandomState or Generator
+    """
+    known, others = np.flatnonzero(~np.isnan(row)), np.flatnonzero(np.isnan(row))
+    if not len(known):
+        return draws(distribution, 1, rng)[0]
+    weights = np.exp(posterior_log_weights(marginal(distribution, known), row[None, known])[0])
+    chosen = rng.choice(len(weights), p=weights / weights.sum())
+    gains, covariances = regressions(distribution.covariances[[chosen]], known, others)
+    mean = distribution.means[chosen]
+    means = mean[None, others]
+    if gains is not None:
+        means = means + gains[0] @ (row[known] - mean[known])
+    out = row.copy()
+    out[others] = normal_draws(means, covariances, np.zeros(1, dtype=np.intp), rng)[0]
     return out
 
 
