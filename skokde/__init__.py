@@ -4,8 +4,15 @@ from importlib.metadata import version
 
 from skokde._classifier import OnlineKDEClassifier
 from skokde._density import OnlineKDEDensity
+from skokde._imputer import OnlineKDEImputer
 from skokde._validation import DegenerateDataWarning
 
 __version__ = version("skokde")
 
-__all__ = ["DegenerateDataWarning", "OnlineKDEClassifier", "OnlineKDEDensity", "__version__"]
+__all__ = [
+    "DegenerateDataWarning",
+    "OnlineKDEClassifier",
+    "OnlineKDEDensity",
+    "OnlineKDEImputer",
+    "__version__",
+]

@@ -46,6 +46,8 @@ from skokde._persistence import (
 )
 from skokde._validation import (
     check_bandwidth,
+    check_flag,
+    check_is_learned,
     check_n_samples,
     check_rows,
     check_rows_and_labels,
@@ -223,6 +225,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
             self._set_classes(unique_labels(y), declared=True)
             self._learn(X, y, weights)
             self._start_waiting()
+            check_is_learned(self)
             return self
 
     def partial_fit(
@@ -623,8 +626,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         """Learn from validated rows; what is fitted is replaced, not written to."""
         check_values(self, X)
         settings = check_settings(self, X.shape[1])
-        if not isinstance(self.calibrate, (bool, np.bool_)):
-            raise TypeError(f"calibrate must be True or False, got {self.calibrate!r}.")
+        check_flag(self, "calibrate")
         self._check_priors()
         self._check_n_jobs()
         for estimator in self.estimators_:

@@ -39,6 +39,7 @@ from skokde._engine.whitening import corrected_features
 from skokde._incomplete import Waiting, complete
 from skokde._persistence import check_state, check_waiting, expect_number, unpacked
 from skokde._validation import (
+    check_is_learned,
     check_n_samples,
     check_rows,
     check_settings,
@@ -47,8 +48,11 @@ from skokde._validation import (
     warn_of_corrections,
     warn_of_fall_back,
 )
-from skokde.distribution import GaussianMixtureDistribution
+from skokde.distribution import GaussianMixtureDistribution, GaussianMixtureFamily
 from skokde.distribution.sampling import draws
+
+# In units of the largest: Gaussians of a width and shape of which all together are less dense.
+NEGLIGIBLE = 1e-4
 
 
 class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
@@ -247,6 +251,7 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
             weights = check_weights(sample_weight, len(X), some_positive=True)
             self._forget()
             self._learn_and_warn(X, weights, is_all=True)
+            check_is_learned(self)
             return self
 
     def partial_fit(
@@ -384,6 +389,21 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
 
         key = settings.key, settings.shrinkage_target
         return self._snapshot.get("distribution", key, make)
+
+    def _conditional(self, features: np.ndarray, rows: np.ndarray) -> GaussianMixtureFamily:
+        """What `distribution().conditional` gives, of the Gaussians that matter to the rows.
+
+        Parameters
+        ----------
+        features : (n_known,) array of intp
+            Some of the features, not all.
+        rows : (n, n_known) array
+        """
+        settings = self._settings()
+        kde = self._kde(settings).that_matter(features, rows, NEGLIGIBLE)
+        weights, means, covariances = kde.gaussians()
+        mixture = GaussianMixtureDistribution(weights / weights.sum(), means, covariances)
+        return mixture.conditional(features, rows)
 
     def sample(
         self, n_samples: int = 1, random_state: int | np.random.RandomState | None = None

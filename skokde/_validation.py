@@ -130,6 +130,15 @@ def check_forgetting_factor(estimator: Any) -> tuple[float, tuple[float, ...]]:
     return factor, ()
 
 
+def check_flag(estimator: Any, parameter: str) -> None:
+    """Refuse anything but True or False."""
+    value = getattr(estimator, parameter)
+    if not isinstance(value, (bool, np.bool_)):
+        raise TypeError(
+            f"{type(estimator).__name__}: {parameter} must be True or False, got {value!r}."
+        )
+
+
 def check_n_samples(estimator: Any, n_samples: Any) -> int:
     """How many rows are to be drawn."""
     if not isinstance(n_samples, Integral) or isinstance(n_samples, bool) or n_samples < 1:
@@ -268,6 +277,14 @@ def check_values(estimator: Any, X: np.ndarray) -> None:
         raise ValueError(
             f"Values beyond {LARGEST_VALUE:g}, in features: {_named(estimator, huge)}. Their "
             "squares overflow. Rescale these features."
+        )
+
+
+def check_is_learned(estimator: Any) -> None:
+    """Refuse rows of which all values are missing."""
+    if not estimator.__sklearn_is_fitted__():
+        raise ValueError(
+            f"{type(estimator).__name__}: all values of X are missing: there is nothing to fit."
         )
 
 

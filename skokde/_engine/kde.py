@@ -404,6 +404,39 @@ class KDE:
         families = [f.marginal(features, frames[id(f.kernels.frame)]) for f in self.families]
         return KDE(tuple(families), self.weights, self.n_estimates)
 
+    def that_matter(self, features: np.ndarray, X: np.ndarray, least: float) -> KDE:
+        """Without the densities that are next to nothing where some features are known.
+
+        Parameters
+        ----------
+        features : (n_known,) array of intp
+        X : (n, n_known) array
+            Rows of these features.
+        least : float
+            In units of the largest density there, what is enough at any of the rows.
+        """
+        numbers, logs = [], []
+        for family, held in zip(self.marginal(features).families, self.weights, strict=True):
+            numbers.append(np.argwhere(held[0]))
+            alone = np.zeros((len(numbers[-1]), *held.shape[1:]))
+            alone[np.arange(len(alone)), *numbers[-1].T] = held[0][held[0] > 0.0]
+            logs.append(family.log_mixtures(X, alone))
+        of_all = np.concatenate(logs, axis=1)
+        matter = (of_all >= of_all.max(axis=1, keepdims=True) + np.log(least)).any(axis=0)
+        weights, done = [], 0
+        for held, places in zip(self.weights, numbers, strict=True):
+            kept = np.zeros_like(held)
+            chosen = places[matter[done : done + len(places)]]
+            kept[0][tuple(chosen.T)] = held[0][tuple(chosen.T)]
+            weights.append(kept)
+            done += len(places)
+        used = [number for number, held in enumerate(weights) if held.any()]
+        return KDE(
+            tuple(self.families[number] for number in used),
+            tuple(weights[number] for number in used),
+            sum(number < self.n_estimates for number in used),
+        )
+
     def log_density(self, X: np.ndarray) -> np.ndarray:
         """Log-densities (n,) of rows in data units, in nats; of what is known of each."""
         if np.isnan(X).any():

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
+
+
+def patterns(X: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Numbers of rows that lack the same features, NaN in them, and of the features they have."""
+    found, numbers = np.unique(np.isnan(X), axis=0, return_inverse=True)
+    for number, missing in enumerate(found):
+        yield np.flatnonzero(numbers == number), np.flatnonzero(~missing)
 
 
 def by_known_features(
@@ -26,13 +33,9 @@ def by_known_features(
     (n, *shape) array
         Zero for a row of which nothing is known: the logarithm of a probability of one.
     """
-    missing = np.isnan(X)
     out = np.zeros((len(X), *shape))
-    patterns, numbers = np.unique(missing, axis=0, return_inverse=True)
-    for number, pattern in enumerate(patterns):
-        features = np.flatnonzero(~pattern)
+    for rows, features in patterns(X):
         if len(features):
-            rows = np.flatnonzero(numbers == number)
             out[rows] = function(features, X[rows].take(features, axis=1))
     return out
 
