@@ -337,7 +337,6 @@ def with_value(value):
 BAD_X = {
     "sparse": (sparse.csr_array, TypeError, "Sparse data was passed"),
     "sparse matrix": (sparse.coo_matrix, TypeError, "Sparse data was passed"),
-    "NaN": (with_value(np.nan), ValueError, "Input X contains NaN"),
     "infinity": (with_value(np.inf), ValueError, "Input X contains infinity"),
     "minus infinity": (with_value(-np.inf), ValueError, "Input X contains infinity"),
     "huge": (with_value(1.01e150), ValueError, r"Values beyond 1e\+150, .*: 1\. .* Rescale"),
@@ -352,7 +351,6 @@ BAD_X = {
     "no features": (lambda X: X[:, :0], ValueError, r"Found array with 0 feature\(s\)"),
     "words": (lambda X: X.astype(int).astype(str).astype(object) + "x", ValueError, "string"),
     "complex": (lambda X: X + 1j, ValueError, "Complex data not supported"),
-    "None in frame": (lambda X: pd.DataFrame(X).replace(3.0, None), ValueError, "contains NaN"),
     "masked": (
         lambda X: np.ma.masked_greater(X, 90.0),
         ValueError,
@@ -893,8 +891,8 @@ def test_failure_while_learning(monkeypatch, Estimator, beginning, method):
 def test_refused_first_call_leaves_no_trace(Estimator):
     X, y = good_data()
     estimator = Estimator()
-    with pytest.raises(ValueError, match="contains NaN"):
-        estimator.partial_fit(np.full((3, 7), np.nan), y[:3])
+    with pytest.raises(ValueError, match="contains infinity"):
+        estimator.partial_fit(np.full((3, 7), np.inf), y[:3])
     # Another number of features is not held against the next call.
     estimator.partial_fit(X, y)
     assert estimator.n_features_in_ == 2
@@ -911,11 +909,11 @@ def test_only_rows_that_need_no_validation_go_without(form):
     assert _is_ready(classifier, given) == (validated is given)
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("value", [np.inf, -np.inf])
 def test_one_bad_value_is_found_among_many(value):
     X, y = good_data()
     classifier = OnlineKDEClassifier().fit(X, y)
     X[70, 1] = value
     for call in (classifier.predict, lambda rows: classifier.partial_fit(rows, y)):
-        with pytest.raises(ValueError, match=r"NaN|infinity"):
+        with pytest.raises(ValueError, match="infinity"):
             call(X)

@@ -92,7 +92,7 @@ def test_tags():
     assert not get_tags(OnlineKDEDensity()).target_tags.required
     for Estimator in ESTIMATORS:
         assert not get_tags(Estimator()).input_tags.sparse
-        assert not get_tags(Estimator()).input_tags.allow_nan
+        assert get_tags(Estimator()).input_tags.allow_nan
 
 
 @both_structures

@@ -82,8 +82,7 @@ def with_last(array, value):
 
 
 REFUSED = {
-    "NaN": ("partial_fit", lambda X, w: (with_last(X, np.nan), w)),
-    "NaN to fit": ("fit", lambda X, w: (with_last(X, np.nan), w)),
+    "infinity to fit": ("fit", lambda X, w: (with_last(X, np.inf), w)),
     "infinity": ("partial_fit", lambda X, w: (with_last(X, -np.inf), w)),
     "too large": ("partial_fit", lambda X, w: (with_last(X, 1e151), w)),
     "too large to fit": ("fit", lambda X, w: (with_last(X, 1e151), w)),
