@@ -9,9 +9,11 @@ from scipy.stats import multivariate_t
 
 from skokde import DegenerateDataWarning, OnlineKDEClassifier, OnlineKDEDensity
 from skokde._engine.covariance import STRUCTURES
+from skokde._engine.kde import in_one_shape
 from skokde._engine.missing import by_known_features, patterns
 from skokde._engine.pooling import DEGREES_OF_FREEDOM, Discriminant
 from skokde._incomplete import MOST_WAITING, Waiting
+from skokde.distribution import GaussianMixtureDistribution
 
 both_structures = pytest.mark.parametrize("covariance_type", ["full", "diag"])
 both_estimators = pytest.mark.parametrize(
@@ -120,21 +122,25 @@ def test_joint_probabilities_are_those_of_the_marginals_of_classes(covariance_ty
 
 
 @both_structures
-def test_groups_of_experts_have_marginals_that_mix_to_the_whole(covariance_type):
+def test_groups_of_experts_have_marginals(covariance_type):
     X, _ = stream()
     density = OnlineKDEDensity(covariance_type=covariance_type).fit(X)
-    kde, rows = density._kde(density._settings()), with_holes(X[:20])
-    alone = kde.log_densities_of_groups(rows)
-    assert alone.shape == (20, kde.n_groups)
-    complete = ~np.isnan(rows).any(axis=1)
-    assert complete.any()
-    np.testing.assert_allclose(
-        alone[complete], kde.log_densities_of_groups(rows[complete]), rtol=1e-9
-    )
-    # The whole lies between its groups.
-    whole = kde.log_density(rows)
-    assert (whole <= alone.max(axis=1) + 1e-9).all()
-    assert (whole >= alone.min(axis=1) - 1e-9).all()
+    kde, features = density._kde(density._settings()), [0, 2]
+    rows = np.full((20, 4), np.nan)
+    rows[:, features] = X[:20][:, features]
+    found = kde.log_densities_of_groups(rows)
+    for group in range(kde.n_groups):
+        parts = [
+            part
+            for family, held in zip(kde.families, kde.weights, strict=True)
+            for part in family.gaussians(held[1 + group])
+        ]
+        weights, means, covariances = zip(*parts, strict=True)
+        mixture = GaussianMixtureDistribution(
+            np.concatenate(weights), np.concatenate(means), in_one_shape(covariances)
+        )
+        expected = mixture.marginal(features).logpdf(X[:20][:, features])
+        np.testing.assert_allclose(found[:, group], expected, rtol=1e-9, atol=1e-9)
 
 
 @both_structures
@@ -145,7 +151,7 @@ def test_marginals_of_discriminants_are_those_of_a_t_distribution(covariance_typ
     structure = STRUCTURES[covariance_type]
     if covariance_type == "diag":
         covariance = np.diag(np.diag(covariance))
-    held = covariance if covariance_type == "full" else np.diag(covariance)
+    held = covariance if covariance_type == "full" else np.diag(covariance).copy()
     discriminant = Discriminant.of(means, held, structure)
     X = rng.normal(size=(5, 4))
     X[:, [0, 2]] = np.nan
@@ -213,18 +219,18 @@ def test_moments_are_kept_where_means_would_shrink_them(covariance_type):
     # Of what is scored, whose widest kernels make the tails a little heavier.
     variances = np.diag(density.distribution().cov)
     assert ((variances > 0.9) & (variances < 1.15)).all()  # by means it would be 0.7
-    correlation = density.distribution().cov[0, 1] / np.sqrt(variances.prod())
-    assert 0.65 < correlation < 0.85  # by means 0.56
+    if covariance_type == "full":
+        correlation = density.distribution().cov[0, 1] / np.sqrt(variances.prod())
+        assert 0.6 < correlation < 0.85  # by means 0.56
 
 
 def test_incomplete_rows_teach_more_than_the_complete_ones_alone():
-    X, y = stream(400)
-    X_test, y_test = stream(800)[0][400:], stream(800)[1][400:]
-    rows = with_holes(X, 0.4)
+    X, X_test = np.split(stream(800, 8)[0], 2)
+    rows = with_holes(X, 0.3)
     complete = ~np.isnan(rows).any(axis=1)
-    assert 0 < complete.sum() < 100
-    all_rows = OnlineKDEDensity().fit(rows).score(X_test)
-    assert all_rows > OnlineKDEDensity().fit(rows[complete]).score(X_test) + 0.5
+    assert 10 < complete.sum() < 40
+    by_all = OnlineKDEDensity().fit(rows).score(X_test)
+    assert by_all > OnlineKDEDensity().fit(rows[complete]).score(X_test) + 0.5
 
 
 @both_structures
@@ -335,8 +341,7 @@ def test_all_classes_may_wait_for_long():
     rows = X.copy()
     rows[:50, 3] = np.nan
     classifier = OnlineKDEClassifier()
-    with pytest.warns(DegenerateDataWarning) if False else np.errstate():
-        classifier.partial_fit(rows[:25], y[:25])
+    classifier.partial_fit(rows[:25], y[:25])
     assert not classifier.__sklearn_is_fitted__()
     classifier.partial_fit(rows[25:], y[25:])
     assert np.isfinite(classifier.predict_log_proba(X)).all()

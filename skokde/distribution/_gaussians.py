@@ -101,6 +101,10 @@ class Gaussians:
         for name, value in own.items():
             object.__setattr__(self, name, value)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Be made anew when copied or unpickled: arrays would not stay read-only."""
+        return type(self), (*self.arrays, self.feature_names)
+
     def __repr__(self) -> str:
         """Tell how large it is."""
         kind = "full" if self.covariances.ndim == 3 else "diagonal"

@@ -247,13 +247,14 @@ class GaussianMixtureDistribution(Gaussians):
     # ----------------------------------------------------------------------------------- modes
 
     def modes(self) -> Modes:
-        """All local maxima of the density, the highest first.
+        """Local maxima of the density that are uphill from the components, the highest first.
 
         Returns
         -------
         Modes
             Points, log-densities, and Hessians of the log-density. There may be fewer than there
-            are components, or more.
+            are components. A maximum where long components cross, far from the means of all of
+            them, is not found.
         """
         return self._modes
 

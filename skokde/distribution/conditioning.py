@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -18,7 +19,7 @@ from skokde.distribution._gaussians import (
     variances_of,
 )
 from skokde.distribution.regions import quantiles
-from skokde.distribution.sampling import draws, generator, normal_draws
+from skokde.distribution.sampling import generator, normal_draws
 
 
 def marginal(distribution: Gaussians, numbers: Sequence[int]) -> Gaussians:
@@ -38,7 +39,7 @@ def conditional(
     distribution: Gaussians, numbers: Sequence[int], values: ArrayLike
 ) -> Gaussians | GaussianMixtureFamily:
     """Distribution of the other features, or one for each row of values."""
-    values = np.asarray(values, dtype=float)
+    values = np.array(values, dtype=float)
     single = values.ndim < 2
     rows = np.atleast_1d(values)[None] if single else values
     if rows.ndim != 2 or rows.shape[1] != len(numbers):
@@ -109,33 +110,6 @@ def posterior_log_weights(known: Gaussians, rows: np.ndarray) -> np.ndarray:
     return out
 
 
-def completed(
-    distribution: Gaussians, row: np.ndarray, rng: np.random.RandomState | np.random.Generator
-) -> np.ndarray:
-    """A row with its missing values drawn from their distribution where the others are known.
-
-    Parameters
-    ----------
-    distribution : Gaussians
-    row : (d,) array
-        NaN is missing.
-    rng : RandomState or Generator
-    """
-    known, others = np.flatnonzero(~np.isnan(row)), np.flatnonzero(np.isnan(row))
-    if not len(known):
-        return draws(distribution, 1, rng)[0]
-    weights = np.exp(posterior_log_weights(marginal(distribution, known), row[None, known])[0])
-    chosen = rng.choice(len(weights), p=weights / weights.sum())
-    gains, covariances = regressions(distribution.covariances[[chosen]], known, others)
-    mean = distribution.means[chosen]
-    means = mean[None, others]
-    if gains is not None:
-        means = means + gains[0] @ (row[known] - mean[known])
-    out = row.copy()
-    out[others] = normal_draws(means, covariances, np.zeros(1, dtype=np.intp), rng)[0]
-    return out
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class GaussianMixtureFamily:
     """Mixtures of the same covariances, one for each row of values that are known.
@@ -173,8 +147,16 @@ class GaussianMixtureFamily:
     feature_names: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
-        for name in ("log_weights", "values"):
-            read_only(getattr(self, name))
+        for value in self._fields():
+            if isinstance(value, np.ndarray):
+                read_only(value)
+
+    def _fields(self) -> tuple[Any, ...]:
+        return tuple(getattr(self, field.name) for field in fields(self))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Be made anew when copied or unpickled: arrays would not stay read-only."""
+        return type(self), self._fields()
 
     def __repr__(self) -> str:
         """Tell how large it is."""

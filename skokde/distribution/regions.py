@@ -27,14 +27,15 @@ MOST_HALVINGS = 200
 
 def cdf(distribution: Gaussians, x: ArrayLike, lower_limit: ArrayLike | None) -> Any:
     """See the method of the same name."""
-    d = distribution.n_features
+    d, lower = distribution.n_features, None
     points, shape = points_of(x, d)
-    lower = None
     if lower_limit is not None:
-        low, whole = np.asarray(lower_limit, dtype=float), np.asarray(x, dtype=float)
-        if d == 1 and low.ndim and low.shape[-1] != 1:
-            low = low[:, None]
-        lower, _ = points_of(np.broadcast_to(low, (*shape, d)) if whole.ndim or d > 1 else low, d)
+        lower = np.asarray(lower_limit, dtype=float)
+        if d == 1 and lower.shape[-1:] != (1,):
+            lower = lower[..., None]
+        points, lower = np.broadcast_arrays(points.reshape(*shape, d), lower)
+        shape = points.shape[:-1]
+        points, lower = points.reshape(-1, d), lower.reshape(-1, d)
     independent = distribution.covariances.ndim == 2 or d == 1
     function = _independent_cdf if independent else _dependent_cdf
     out = function(distribution, points, lower)
@@ -53,7 +54,7 @@ def _independent_cdf(
         else:
             lower_z = (lower[rows, None] - distribution.means) / scales
             # In the upper tail differences of the other tail keep their digits.
-            turned = (upper_z + lower_z) > 0.0
+            turned = upper_z > -lower_z
             of_features = np.where(
                 turned, ndtr(-lower_z) - ndtr(-upper_z), ndtr(upper_z) - ndtr(lower_z)
             )
@@ -65,13 +66,16 @@ def _dependent_cdf(
     distribution: Gaussians, points: np.ndarray, lower: np.ndarray | None
 ) -> np.ndarray:
     out = np.zeros(len(points))
+    # Of no width, and between two infinities that are the same SciPy finds no number.
+    some = (points != (-np.inf if lower is None else lower)).all(axis=1)
+    points, lower = points[some], None if lower is None else lower[some]
     for weight, mean, covariance in zip(
         distribution.weights, distribution.means, distribution.covariances, strict=True
     ):
-        if weight > 0.0:
+        if weight > 0.0 and some.any():
             # The integration draws points; the seed makes the result the same each time.
             normal = multivariate_normal(mean, covariance, allow_singular=True, seed=0)
-            out += weight * normal.cdf(points, lower_limit=lower)
+            out[some] += weight * normal.cdf(points, lower_limit=lower)
     return out
 
 
