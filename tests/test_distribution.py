@@ -93,13 +93,15 @@ def test_shapes_are_those_of_scipy(covariance_type):
 def test_far_out_points_have_no_density_but_never_nan(covariance_type):
     p = mixture(3, 4, covariance_type, zero=True)
     for size in (1e3, 1e10, 1e150, 1e200, np.inf):
-        x = np.array([size, 0.0, 0.0])
-        log_p = p.logpdf(x)
-        assert not np.isnan(log_p)
-        if size <= 1e10:
-            assert log_p == pytest.approx(scipy_logpdf(p, x), rel=1e-9)
-        else:
-            assert log_p < -1e100
+        for axis in range(3):
+            x = np.zeros(3)
+            x[axis] = size
+            log_p = p.logpdf(x)
+            assert not np.isnan(log_p)
+            if size <= 1e10:
+                assert log_p == pytest.approx(scipy_logpdf(p, x), rel=1e-9)
+            else:
+                assert log_p < -1e100
 
 
 @both_structures
@@ -257,7 +259,7 @@ def test_conditionals_far_out_are_never_nan(covariance_type):
             q = p.conditional([0, 1], values)
             assert np.isfinite(q.mean).all()
             assert q.weights.sum() == pytest.approx(1.0)
-            assert q.weights[1] == 0.0
+            assert q.n_components < 4  # not the one without weight
             family = p.conditional([0, 1], [values, [0.0, 0.0]])
             assert np.isfinite(family.mean).all()
     # The wider component is the nearer one in its own units.
@@ -333,7 +335,8 @@ def test_boxes_in_one_dimension(covariance_type):
     assert p.integrate_box([2.0], [-1.0]) == pytest.approx(p.cdf(-1.0) - p.cdf(2.0), rel=1e-12)
     # Far in the upper tail differences of the distribution function would be zero.
     normal = GaussianMixtureDistribution([1.0], [[0.0]], [[1.0]])
-    assert normal.integrate_box(30.0, 31.0) == pytest.approx(stats.norm.sf(30.0), rel=1e-6)
+    found = normal.integrate_box(30.0, 31.0)
+    assert found == pytest.approx(stats.norm.sf(30.0), rel=1e-6, abs=0.0)
 
 
 @given(st.integers(1, 6), st.integers(0, 99), st.floats(1e-9, 1.0 - 1e-9))
@@ -345,9 +348,9 @@ def test_quantiles_invert_the_distribution_function(k, seed, q):
 def test_quantiles_far_in_the_tails():
     p = GaussianMixtureDistribution([0.3, 0.7], [[-5.0], [8.0]], [[1.0], [4.0]])
     low = p.ppf(1e-300)
-    assert 0.3 * stats.norm(-5, 1).cdf(low) == pytest.approx(1e-300, rel=1e-6)
+    assert 0.3 * stats.norm(-5, 1).cdf(low) == pytest.approx(1e-300, rel=1e-6, abs=0.0)
     high = p.ppf(1.0 - 2.0**-52)
-    assert 0.7 * stats.norm(8, 2).sf(high) == pytest.approx(2.0**-52, rel=1e-6)
+    assert 0.7 * stats.norm(8, 2).sf(high) == pytest.approx(2.0**-52, rel=1e-6, abs=0.0)
     np.testing.assert_array_equal(p.ppf([0.0, 1.0]), [-np.inf, np.inf])
     for wrong in (-0.1, 1.1, np.nan):
         with pytest.raises(ValueError, match="from 0 to 1"):
@@ -425,6 +428,14 @@ def test_two_equal_components_have_two_modes_from_two_deviations_on(gap, n):
     assert len(p.modes().points) == n
     again = GaussianMixtureDistribution([0.25] * 4, [[0.0, 0.0], [gap, 0.0]] * 2, [[1.0, 1.0]] * 4)
     assert len(again.modes().points) == n
+
+
+def test_from_a_mean_on_a_saddle_both_sides_are_found():
+    means = [[-5.0, 0.0], [0.0, 0.0], [5.0, 0.0]]
+    p = GaussianMixtureDistribution(
+        [0.49, 0.02, 0.49], means, [[1.0, 1.0], [25.0, 1.0], [1.0, 1.0]]
+    )
+    np.testing.assert_allclose(np.abs(p.modes().points), [[5.0, 0.0]] * 2, atol=0.01)
 
 
 def test_components_without_weight_have_no_mode():
@@ -537,10 +548,11 @@ def test_distances_want_the_same_features():
 def test_it_is_frozen(covariance_type):
     weights, means = np.array([0.5, 0.5]), np.zeros((2, 2))
     covariances = np.ones((2, 2)) if covariance_type == "diag" else np.array([np.eye(2)] * 2)
-    p = GaussianMixtureDistribution(weights, means, covariances)
+    p = GaussianMixtureDistribution(weights, means, covariances, ["a", "b"])
     for twin in (p, pickle.loads(pickle.dumps(p)), copy.copy(p), copy.deepcopy(p)):
         for array in (*twin.arrays, twin.mean, twin.cov, *twin.modes()):
             assert not array.flags.writeable
+        assert twin.feature_names == ("a", "b")
         with pytest.raises(AttributeError):
             twin.weights = weights
     means[:] = 7.0

@@ -26,7 +26,7 @@ from skokde import OnlineKDEClassifier, OnlineKDEImputer
 
 SETS = ("pima", "wine", "letter", "segment", "steel")
 SHARES = (0.1, 0.3, 0.5)
-MOST_TRAINING, MOST_TEST = 2000, 500
+MOST_TRAINING, MOST_TEST = 1000, 300
 
 SKOKDE, IMPUTER = "skokde", "OnlineKDEImputer"
 

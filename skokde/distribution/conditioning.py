@@ -21,6 +21,9 @@ from skokde.distribution._gaussians import (
 from skokde.distribution.regions import quantiles
 from skokde.distribution.sampling import generator, normal_draws
 
+# In nats, of a weight: less changes no sum of thousands.
+NEGLIGIBLE = -50.0
+
 
 def marginal(distribution: Gaussians, numbers: Sequence[int]) -> Gaussians:
     """Distribution of some features, in their order."""
@@ -53,12 +56,15 @@ def conditional(
     if not others:
         raise ValueError("All features are known: there is no distribution of others.")
     known = marginal(distribution, numbers)
-    gains, covariances = regressions(distribution.covariances, numbers, others)
+    log_weights = posterior_log_weights(known, rows)
+    # What is beyond rounding for all rows, of thousands of components nearly all, costs nothing.
+    used = np.flatnonzero((log_weights > NEGLIGIBLE).any(axis=0))
+    gains, covariances = regressions(distribution.covariances[used], numbers, others)
     family = GaussianMixtureFamily(
         type(distribution),
-        posterior_log_weights(known, rows),
-        known.means,
-        distribution.means[:, others],
+        log_weights[:, used],
+        known.means[used],
+        distribution.means[used[:, None], others],
         gains,
         covariances,
         rows,
