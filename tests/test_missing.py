@@ -5,14 +5,15 @@ import pickle
 import numpy as np
 import pytest
 from scipy.integrate import quad
-from scipy.stats import multivariate_t
+from scipy.stats import multivariate_t, norm
 
 from skokde import DegenerateDataWarning, OnlineKDEClassifier, OnlineKDEDensity
 from skokde._engine.covariance import STRUCTURES
 from skokde._engine.kde import in_one_shape
 from skokde._engine.missing import by_known_features, patterns
+from skokde._engine.mixture import Mixture
 from skokde._engine.pooling import DEGREES_OF_FREEDOM, Discriminant
-from skokde._incomplete import MOST_WAITING, Waiting
+from skokde._incomplete import MOST_WAITING, Waiting, complete
 from skokde.distribution import GaussianMixtureDistribution
 
 both_structures = pytest.mark.parametrize("covariance_type", ["full", "diag"])
@@ -279,6 +280,57 @@ def test_a_row_twice_is_the_row_with_weight_two_in_the_calibration():
     assert one.position == two.position == 120
     np.testing.assert_array_equal(one.replay.rows, two.replay.rows)
     np.testing.assert_array_equal(one.replay.counts, two.replay.counts)
+
+
+def two_components(d, structure, distance):
+    """A mixture of a compound and a Dirac, three times as heavy, so far apart in all features."""
+    rng = np.random.default_rng(0)
+    A = rng.normal(size=(d, d))
+    covariance = A @ A.T if structure.name == "full" else np.diag(A @ A.T).copy()
+    empty = Mixture.empty(d, structure)
+    return empty._replace(
+        counts=np.array([1.0, 3.0]),
+        means=np.array([np.zeros(d), np.full(d, distance)]),
+        covariances=covariance[None],
+        detail_weights=np.array([[0.5, 0.5]]),
+        detail_means=np.zeros((1, 2, d)),
+        detail_covariances=np.zeros((1, 2, *covariance.shape)),
+    )
+
+
+@both_structures
+def test_donors_are_drawn_as_probable_as_they_are(covariance_type):
+    structure, rng = STRUCTURES[covariance_type], np.random.default_rng(0)
+    mixture = two_components(3, structure, 4.0)
+    bandwidth = structure.to_matrix(np.array([0.5, 1.0, 2.0]))
+    known, n = 1.0, 4000
+    drawn = np.array(
+        [complete(np.array([known, np.nan, np.nan]), mixture, bandwidth, rng) for _ in range(n)]
+    )
+    assert (drawn[:, 0] == known).all()
+    variance = structure.variances(mixture.covariances)[0, 0]
+    densities = norm([0.0, 4.0], np.sqrt([variance + 0.5, 0.5])).pdf(known) * [1.0, 3.0]
+    of_dirac = (drawn[:, 1:] == 4.0).all(axis=1)
+    assert of_dirac.mean() == pytest.approx(densities[1] / densities.sum(), abs=0.03)
+    # Values of merged samples have their covariance, and no kernel besides.
+    found = np.cov(drawn[~of_dirac][:, 1:].T)
+    f = np.array([1, 2])
+    expected = structure.marginal(mixture.covariances, f)[0]
+    if covariance_type == "diag":
+        expected = np.diag(expected)
+    np.testing.assert_allclose(found, expected, atol=0.15 * np.max(expected))
+
+
+@both_structures
+def test_the_nearest_is_the_donor_of_what_is_far_from_all(covariance_type):
+    structure, rng = STRUCTURES[covariance_type], np.random.default_rng(0)
+    mixture, bandwidth = two_components(2, structure, 4.0), structure.to_matrix(np.ones(2))
+    for value in (1e10, 1e149):
+        # In its own units the wide compound is nearer.
+        drawn = complete(np.array([value, np.nan]), mixture, bandwidth, rng)
+        assert np.isfinite(drawn).all()
+        assert drawn[0] == value
+        assert drawn[1] != 4.0
 
 
 # ------------------------------------------------------------------------------------ waiting
