@@ -222,11 +222,15 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
+            NaN is missing at random. An incomplete row is learned with the values of a sample that
+            is like it in what is known, drawn by the model so far. Rows without any value are left
+            out; the first ones wait until each feature has been seen, at most 30 of them.
         y : None
             Ignored.
         sample_weight : array-like of shape (n_samples,), default=None
-            How often each row counts: a whole number is as many repetitions of the row, zero leaves
-            it out.
+            How often each row counts: a whole number is as many repetitions of the row (of a
+            complete one; each repetition of an incomplete row is completed anew), zero leaves it
+            out.
 
         Returns
         -------
@@ -235,8 +239,9 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         Raises
         ------
         ValueError
-            For NaN, infinite, masked or huge values, sparse input, negative or only zero weights,
-            or a parameter out of its range. The estimator is then as it was.
+            For infinite, masked or huge values, rows without any value alone, sparse input,
+            negative or only zero weights, or a parameter out of its range. The estimator is then as
+            it was.
         TypeError
             For a parameter of the wrong type.
 
@@ -265,7 +270,7 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            One row or a million.
+            One row or a million; NaN is missing, as in :meth:`fit`.
         y : None
             Ignored.
         sample_weight : array-like of shape (n_samples,), default=None
@@ -301,6 +306,9 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
+            NaN is missing: the density is that of what is known of the row, exactly, and zero is
+            the logarithm of the density of a row without any value. Log-densities of rows that lack
+            other features have other units.
 
         Returns
         -------
