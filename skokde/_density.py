@@ -548,10 +548,13 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
             self._waiting = None
             self._snapshot = Snapshot()
         self._check_structure(settings)
-        counted = (weights > 0.0) & ~np.isnan(X).all(axis=1)
+        counted, missing = weights > 0.0, np.isnan(X)
+        is_complete = not missing.any()
+        if not is_complete:
+            counted &= ~missing.all(axis=1)
         if not counted.all():
             X, weights = X[counted], weights[counted]
-        if self._waiting is None and not np.isnan(X).any():
+        if self._waiting is None and is_complete:
             self._learn_complete(X, weights, settings)
             return
         incomplete, done = np.flatnonzero(np.isnan(X).any(axis=1)), 0
@@ -577,7 +580,7 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         self._learn_complete(waiting.filled(), waiting.weights, settings)
 
     def _learn_incomplete(self, row: np.ndarray, weight: np.ndarray, settings: Settings) -> None:
-        """Learn a row whose missing values are drawn from their distribution given the others."""
+        """Learn a row with the values of a component that is like it for those that are missing."""
         # A generator of its own for each row: the draw depends on the stream alone.
         rng = np.random.default_rng(int(np.float64(self._n_samples_seen).view(np.uint64)))
         row = complete(row, self._mixture, self._kde(settings).bandwidth(), rng)
