@@ -49,9 +49,7 @@ def test_boundaries_of_classes_are_displayed(iris, response_method):
     )
     grid = np.column_stack([display.xx0.ravel(), display.xx1.ravel()])
     expected = (
-        classifier.predict(grid)
-        if response_method == "predict"
-        else classifier.predict_proba(grid)
+        classifier.predict(grid) if response_method == "predict" else classifier.predict_proba(grid)
     )
     np.testing.assert_allclose(display.response.reshape(expected.shape), expected)
     plt.close("all")
