@@ -60,7 +60,7 @@ def errors(X: np.ndarray, share: float, seed: int) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--out", type=Path, default="missing_values.png", help="picture to save")
     options = parser.parse_args()
     X, y = load_breast_cancer(return_X_y=True)
