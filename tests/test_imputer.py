@@ -160,6 +160,8 @@ def test_empty_features():
     # A value that comes later counts.
     dropped.partial_fit([[0.0, 3.0, 0.0]])
     assert not dropped.empty_features_.any()
+    dropped.partial_fit([[0.0, np.nan, 0.0]])
+    assert not dropped.empty_features_.any()
 
 
 def test_frames():

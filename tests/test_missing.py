@@ -303,13 +303,14 @@ def test_donors_are_drawn_as_probable_as_they_are(covariance_type):
     structure, rng = STRUCTURES[covariance_type], np.random.default_rng(0)
     mixture = two_components(3, structure, 4.0)
     bandwidth = structure.to_matrix(np.array([0.5, 1.0, 2.0]))
-    known, n = 1.0, 4000
+    known, n = 2.2, 4000
     drawn = np.array(
         [complete(np.array([known, np.nan, np.nan]), mixture, bandwidth, rng) for _ in range(n)]
     )
     assert (drawn[:, 0] == known).all()
     variance = structure.variances(mixture.covariances)[0, 0]
     densities = norm([0.0, 4.0], np.sqrt([variance + 0.5, 0.5])).pdf(known) * [1.0, 3.0]
+    assert 0.2 < densities[1] / densities.sum() < 0.8
     of_dirac = (drawn[:, 1:] == 4.0).all(axis=1)
     assert of_dirac.mean() == pytest.approx(densities[1] / densities.sum(), abs=0.03)
     # Values of merged samples have their covariance, and no kernel besides.
