@@ -22,18 +22,20 @@ from sklearn.svm import SVC
 
 from evaluation.datasets import load_dataset
 from evaluation.options import add_common_options
+from evaluation.protocol import of_all_labels
+from evaluation.tables import frame_markdown
 from skokde import OnlineKDEClassifier, OnlineKDEImputer
 
 SETS = ("pima", "wine", "letter", "segment", "steel")
 SHARES = (0.1, 0.3, 0.5)
 MOST_TRAINING, MOST_TEST = 1000, 300
 
-SKOKDE, IMPUTER = "skokde", "OnlineKDEImputer"
+SKOKDE = "skokde"
 
 
 def imputers() -> dict[str, Any]:
     return {
-        IMPUTER: OnlineKDEImputer(),
+        "OnlineKDEImputer": OnlineKDEImputer(),
         "means": SimpleImputer(),
         "KNNImputer": KNNImputer(),
         "IterativeImputer": IterativeImputer(random_state=0),
@@ -64,14 +66,10 @@ def scored(model: Any, train: tuple[Any, ...], test: tuple[Any, ...]) -> dict[st
     model.fit(*train)
     proba = model.predict_proba(test[0])
     seconds = time.process_time() - start
-    labels = np.unique(np.concatenate([train[1], test[1]]))
-    full = np.zeros((len(proba), len(labels)))
-    full[:, np.searchsorted(labels, model.classes_)] = proba
-    full = np.clip(full, 1e-15, None)
-    full /= full.sum(axis=1, keepdims=True)
+    proba, labels = of_all_labels(proba, model.classes_, test[1])
     return {
-        "accuracy": 100.0 * np.mean(labels[full.argmax(axis=1)] == test[1]),
-        "log_loss": log_loss(test[1], full, labels=labels),
+        "accuracy": 100.0 * np.mean(labels[proba.argmax(axis=1)] == test[1]),
+        "log_loss": log_loss(test[1], proba, labels=labels),
         "seconds": seconds,
     }
 
@@ -121,14 +119,13 @@ def tables(figures: pd.DataFrame) -> str:
         table = held.pivot_table(index="method", columns=["set", "share"], values=column)
         table.insert(0, "mean", table.mean(axis=1).where(table.notna().all(axis=1)))
         table = table.sort_values("mean", ascending=column != "accuracy")
-        names = ["mean", *(f"{name} {share:.0%}" for name, share in table.columns[1:])]
-        rows = [
-            " | ".join([method, *("-" if np.isnan(v) else f"{v:.{digits[column]}f}" for v in row)])
-            for method, row in zip(table.index, table.to_numpy(), strict=True)
-        ]
-        header = f"| method | {' | '.join(names)} |\n|{' --- |' * (len(names) + 1)}\n"
-        parts.append(f"## {title}\n\n{header}" + "\n".join(f"| {row} |" for row in rows))
-    return "\n\n".join(parts) + "\n"
+        table.columns = ["mean", *(f"{name} {share:.0%}" for name, share in table.columns[1:])]
+
+        def number(value: float, n: int = digits[column]) -> str:
+            return "-" if np.isnan(value) else f"{value:.{n}f}"
+
+        parts.append(f"## {title}\n\n{frame_markdown(table.reset_index(), number)}")
+    return "\n".join(parts)
 
 
 def main(description: str) -> None:

@@ -69,12 +69,18 @@ def nll(estimator: Any, X: np.ndarray, y: np.ndarray) -> float:
     return -float(np.maximum(log_density, LOG_FLOOR).mean())
 
 
-def _probabilities(estimator: Any, X: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def of_all_labels(
+    probabilities: np.ndarray, classes: np.ndarray, y: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """Probabilities of all labels, zero for those that the model does not know, and the labels."""
-    labels = np.union1d(estimator.classes_, y)
-    probabilities = np.zeros((len(y), len(labels)))
-    probabilities[:, np.searchsorted(labels, estimator.classes_)] = estimator.predict_proba(X)
-    return probabilities, labels
+    labels = np.union1d(classes, y)
+    out = np.zeros((len(y), len(labels)))
+    out[:, np.searchsorted(labels, classes)] = probabilities
+    return out, labels
+
+
+def _probabilities(estimator: Any, X: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return of_all_labels(estimator.predict_proba(X), estimator.classes_, y)
 
 
 def log_loss(estimator: Any, X: np.ndarray, y: np.ndarray) -> float:
