@@ -699,8 +699,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
             held = vars(estimator)
             if not changed and all(held[name] is parameters[name] for name in parameters):
                 return estimator
-            new = OnlineKDEDensity()
-            vars(new).update(held | parameters)
+            new = estimator._copied(parameters)
             if changed:
                 vars(new).update(state)
             rows = codes == code
@@ -720,13 +719,15 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
 
     def _start_waiting(self) -> None:
         """Let classes learn the rows that wait for a feature without any value in them."""
-        waiting = [
-            getattr(estimator, "_waiting", None) is not None for estimator in self.estimators_
-        ]
-        if any(waiting):
+        waits = [getattr(estimator, "_waiting", None) is not None for estimator in self.estimators_]
+        if any(waits):
             settings = check_settings(self, self.n_features_in_)
-            for estimator in compress(self.estimators_, waiting):
-                estimator._start(settings._replace(shrinkage_target=self._calibration.covariance))
+            settings = settings._replace(shrinkage_target=self._calibration.covariance)
+            # Replaced, not written to: what is known of a density is known by its identity.
+            self.estimators_ = self.estimators_.copy()
+            for code in np.flatnonzero(waits):
+                self.estimators_[code] = self.estimators_[code]._copied({})
+                self.estimators_[code]._start(settings)
             self._snapshot = Snapshot(self._snapshot)
 
     def _in_step(self, parameters: dict[str, Any]) -> bool:

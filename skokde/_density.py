@@ -51,7 +51,8 @@ from skokde._validation import (
 from skokde.distribution import GaussianMixtureDistribution, GaussianMixtureFamily
 from skokde.distribution.sampling import draws
 
-# In units of the largest: Gaussians of a width and shape of which all together are less dense.
+# In units of the largest density: where all Gaussians of a width and shape have less together, they
+# are left out of what is told of missing values.
 NEGLIGIBLE = 1e-4
 
 
@@ -553,26 +554,29 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         if not is_complete:
             counted &= ~missing.all(axis=1)
         if not counted.all():
-            X, weights = X[counted], weights[counted]
+            X, weights, missing = X[counted], weights[counted], missing[counted]
         if self._waiting is None and is_complete:
             self._learn_complete(X, weights, settings)
             return
-        incomplete, done = np.flatnonzero(np.isnan(X).any(axis=1)), 0
+        # Where runs of complete rows end.
+        stops, done = np.append(np.flatnonzero(missing.any(axis=1)), len(X)), 0
         while done < len(X):
-            upcoming = incomplete[np.searchsorted(incomplete, done) :]
-            next_incomplete = upcoming[0] if len(upcoming) else len(X)
-            part = slice(done, done + 1)
-            if self._mixture.n_components and done < next_incomplete:
-                part = slice(done, next_incomplete)
-                self._learn_complete(X[part], weights[part], settings)
-            elif self._mixture.n_components:
+            stop, part = stops[np.searchsorted(stops, done)], slice(done, done + 1)
+            if not self._mixture.n_components:
+                self._wait(X[part], weights[part], settings)
+            elif done == stop:
                 self._learn_incomplete(X[done], weights[part], settings)
             else:
-                waiting = self._waiting or Waiting.none(X.shape[1])
-                self._waiting = waiting.followed_by(X[part], weights[part])
-                if self._waiting.is_enough:
-                    self._start(settings)
+                part = slice(done, stop)
+                self._learn_complete(X[part], weights[part], settings)
             done = part.stop
+
+    def _wait(self, X: np.ndarray, weights: np.ndarray, settings: Settings) -> None:
+        """Hold one of the first rows back until all of them can be learned."""
+        waiting = self._waiting or Waiting.none(X.shape[1])
+        self._waiting = waiting.followed_by(X, weights)
+        if self._waiting.is_enough:
+            self._start(settings)
 
     def _start(self, settings: Settings) -> None:
         """Learn the rows that have waited for others with what they lack."""
@@ -599,6 +603,15 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         expect_number(self._n_samples_seen, "n_samples_seen_")
         self._waiting = unpacked(Waiting, self._waiting)
         check_waiting(self._waiting, self.n_features_in_)
+
+    def _copied(self, parameters: dict[str, Any]) -> OnlineKDEDensity:
+        """Another density of the same state, under some other parameters.
+
+        What has been made for scoring is shared; what the other one learns changes nothing here.
+        """
+        density = OnlineKDEDensity()
+        vars(density).update(vars(self) | parameters)
+        return density
 
     def _check_structure(self, settings: Settings) -> None:
         if hasattr(self, "_state") and self._structure is not settings.structure:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any, Self
 
 import numpy as np
@@ -139,13 +140,11 @@ class OnlineKDEImputer(OneToOneFeatureMixin, TransformerMixin, BaseWithDensity):
         TypeError
             For a parameter of the wrong type.
         """
-        with unchanged_on_error(self), one_blas_thread():
+        with unchanged_on_error(self):
             X = check_rows(self, X, reset=True)
             weights = check_weights(sample_weight, len(X), some_positive=True)
             self._forget()
-            density = self._present_density().fit(X, sample_weight=weights)
-            self._set_learned(density, X[weights > 0.0])
-            return self
+            return self._learn(X, weights, OnlineKDEDensity.fit)
 
     def partial_fit(
         self, X: ArrayLike, y: Any = None, sample_weight: ArrayLike | None = None
@@ -172,23 +171,25 @@ class OnlineKDEImputer(OneToOneFeatureMixin, TransformerMixin, BaseWithDensity):
         ValueError, TypeError
             As in :meth:`fit`, and for another number of features than before or other names.
         """
-        with unchanged_on_error(self), one_blas_thread():
+        with unchanged_on_error(self):
             first = not hasattr(self, "n_features_in_")
             X = check_rows(self, X, reset=first)
             weights = check_weights(sample_weight, len(X))
-            density = self._present_density().partial_fit(X, sample_weight=weights)
-            self._set_learned(density, X[weights > 0.0])
-            return self
+            return self._learn(X, weights, OnlineKDEDensity.partial_fit)
 
-    def _set_learned(self, density: Any, X: np.ndarray) -> None:
+    def _learn(
+        self, X: np.ndarray, weights: np.ndarray, method: Callable[..., OnlineKDEDensity]
+    ) -> Self:
+        """Learn validated rows by a method of the density."""
         for name in ("sample_posterior", "add_indicator", "keep_empty_features"):
             check_flag(self, name)
-        missing, d = np.isnan(X), self.n_features_in_
+        self.density_ = method(self._present_density(), X, sample_weight=weights)
+        missing, d = np.isnan(X[weights > 0.0]), self.n_features_in_
         empty = getattr(self, "empty_features_", np.ones(d, dtype=bool))
         incomplete = getattr(self, "incomplete_features_", np.zeros(d, dtype=bool))
-        self.density_ = density
         self.empty_features_ = empty & missing.all(axis=0)
         self.incomplete_features_ = incomplete | missing.any(axis=0)
+        return self
 
     def transform(self, X: ArrayLike) -> np.ndarray:
         """Fill in what is missing.
@@ -253,9 +254,9 @@ class OnlineKDEImputer(OneToOneFeatureMixin, TransformerMixin, BaseWithDensity):
             warnings.simplefilter("ignore", DegenerateDataWarning)  # `fit` has warned
             for number in np.unique(fold[np.isnan(X).any(axis=1)]):
                 own, density = fold == number, self._present_density()
-                others = X[~own & (weights > 0.0)]
-                if not np.isnan(others).all():
-                    density.fit(others, sample_weight=weights[~own & (weights > 0.0)])
+                others = ~own & (weights > 0.0)
+                if not np.isnan(X[others]).all():
+                    density.fit(X[others], sample_weight=weights[others])
                 out[own] = self._filled(X[own], density, rng)
         return self._arranged(X, out)
 

@@ -271,7 +271,7 @@ def _check_unmasked(array: Any, name: str) -> None:
 
 def check_values(estimator: Any, X: np.ndarray) -> None:
     """Refuse values whose squares overflow."""
-    # What is missing, or NaN, is not among the largest: fmax and fmin leave it out.
+    # Of missing values, NaN, fmax and fmin take no notice.
     if X.size and max(np.fmax.reduce(X, axis=None), -np.fmin.reduce(X, axis=None)) > LARGEST_VALUE:
         huge = (np.abs(X) > LARGEST_VALUE).any(axis=0)
         raise ValueError(

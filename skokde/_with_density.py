@@ -13,15 +13,9 @@ class BaseWithDensity(BaseOnlineKDE):
     density_: OnlineKDEDensity
 
     def _present_density(self) -> OnlineKDEDensity:
-        """The density, empty before the first row, with the parameters as they are now.
-
-        Another object, though what has been made for scoring is shared: the fitted one is left as
-        it is, whatever this one learns.
-        """
-        density, held = OnlineKDEDensity(), vars(getattr(self, "density_", OnlineKDEDensity()))
+        """A copy of the density, empty before the first row, with the parameters as they are."""
         parameters = {name: getattr(self, name) for name in (*DENSITY_PARAMETERS, "n_jobs")}
-        vars(density).update(held | parameters)
-        return density
+        return getattr(self, "density_", OnlineKDEDensity())._copied(parameters)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "density_") and self.density_.__sklearn_is_fitted__()

@@ -389,6 +389,16 @@ def test_a_class_that_waits_has_no_prior():
     assert classifier.class_prior_[1] == np.mean(np.append(y, [1, 1, 1]))
 
 
+def test_classes_that_waited_are_seen_after_fit():
+    X, y = stream(100)
+    X[y == 1, 2] = np.nan
+    X = np.concatenate([X[y == 0], X[y == 1][:20]])
+    y = np.repeat([0, 1], [len(X) - 20, 20])
+    classifier = OnlineKDEClassifier().fit(X, y)
+    np.testing.assert_allclose(classifier.class_prior_, np.bincount(y) / len(y))
+    assert np.isfinite(classifier.predict_joint_log_proba(X)).all()
+
+
 def test_all_classes_may_wait_for_long():
     X, y = stream(100)
     rows = X.copy()

@@ -99,16 +99,19 @@ class Kernels(NamedTuple):
         return np.abs(points).max(axis=1, initial=0.0) > FAR * self.spread
 
     def centers(self, means: np.ndarray) -> np.ndarray:
-        """Points of the frame that, once shrunk, are the centers of components.
-
-        Shrinking takes those far out along, by a part of their distance from the mean: they are
-        moved so that the narrowest kernel is where the sample is.
-        """
+        """Points of the frame that, once shrunk, are the centers of components."""
         points = self.frame.points(means)
         farthest = max(points.max(initial=0.0), -points.min(initial=0.0))
         if not farthest > FAR * self.spread:
             return points
-        return np.where(self.far(points)[:, None], points / self.shrinks[0], points)
+        return self.moved(points, self.far(points))
+
+    def moved(self, points: np.ndarray, far: np.ndarray) -> np.ndarray:
+        """Points of which those far out are so that the narrowest kernel is where the sample is.
+
+        Shrinking takes them along, by a part of their distance from the mean.
+        """
+        return np.where(far[:, None], points / self.shrinks[0], points)
 
     def covariances_back(self) -> np.ndarray:
         """Covariances (n_widths, d, d) or (n_widths, d) in data units."""
@@ -195,10 +198,8 @@ class KernelFamily:
             The kernels' frame of these features.
         """
         models, kernels = self.models.marginal(features), self.kernels._replace(frame=frame)
-        # What is far out, and not shrunk, is so in all features.
-        far = self.kernels.far(self.kernels.frame.points(self.models.means))
-        points = frame.points(models.means)
-        centers = np.where(far[:, None], points / kernels.shrinks[0], points)
+        # What is far out, and not shrunk, is so whichever features are known.
+        centers = kernels.moved(frame.points(models.means), self._far)
         return type(self)(models, kernels, self.log_weights, centers)
 
     def weights(self, of_kernels: np.ndarray, of_gaussians: np.ndarray) -> np.ndarray:
@@ -289,6 +290,11 @@ class KernelFamily:
         return RowFamily(*frame.arrays, frame.log_det, *self._arrays)
 
     @cached_property
+    def _far(self) -> np.ndarray:
+        """Which components (k,) are too far out to be shrunk."""
+        return self.kernels.far(self.kernels.frame.points(self.models.means))
+
+    @cached_property
     def masses(self) -> np.ndarray:
         """Weights (n_parts,) of the parts."""
         return self.models.masses
@@ -306,7 +312,7 @@ class KernelFamily:
         for number, width in zip(*np.nonzero(weights), strict=True):
             shares, means, compounds = self.models.part(number)
             away = means - frame.center
-            far = self.kernels.far(frame.points(means))
+            far = self._far[self.models.parts == number]
             shrunk = np.where(far, shrinks[width] / shrinks[0], shrinks[width])
             covariances = np.tile(kernels[width], (len(means), *(1,) * (kernels.ndim - 1)))
             covariances[: len(compounds)] += shrinks[width] ** 2 * compounds
