@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from numbers import Integral
 from typing import Any, NamedTuple
@@ -90,16 +90,22 @@ class Gaussians:
                 f"covariances must be positive definite, that of component {number} is not: add "
                 "the variance of a kernel."
             )
-        for array in (weights, means, covariances):
-            array.flags.writeable = False
         own = {
-            "weights": weights,
-            "means": means,
-            "covariances": covariances,
+            "weights": read_only(weights / total),
+            "means": read_only(means),
+            "covariances": read_only(covariances),
             "feature_names": names,
         }
         for name, value in own.items():
             object.__setattr__(self, name, value)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What it was made of, without what has been derived from it."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restore it; arrays that are unpickled or copied can be written to."""
+        self.__dict__.update(frozen(state))
 
     def __repr__(self) -> str:
         """Tell how large it is."""
@@ -195,7 +201,7 @@ class Gaussians:
     def log_weights(self) -> np.ndarray:
         """Logarithms (n_components,) of the weights."""
         with np.errstate(divide="ignore"):
-            return read_only(np.log(self.weights / self.weights.sum()))
+            return read_only(np.log(self.weights))
 
     @cached_property
     def _standardized(self) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
@@ -255,6 +261,14 @@ def read_only(array: np.ndarray) -> np.ndarray:
     """The same array, which can't be written to any more."""
     array.flags.writeable = False
     return array
+
+
+def frozen(state: dict[str, Any]) -> dict[str, Any]:
+    """The same, with arrays that are read-only."""
+    return {
+        name: read_only(value) if isinstance(value, np.ndarray) else value
+        for name, value in state.items()
+    }
 
 
 def points_of(x: ArrayLike, d: int) -> tuple[np.ndarray, tuple[int, ...]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 from numbers import Integral
 from typing import Any
@@ -22,6 +23,7 @@ from skokde.distribution.conditioning import GaussianMixtureFamily
 from skokde.distribution.modes import Modes
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class GaussianMixtureDistribution(Gaussians):
     r"""A mixture of Gaussians, with the names of :data:`scipy.stats.multivariate_normal`.
 
@@ -270,6 +272,8 @@ class GaussianMixtureDistribution(Gaussians):
             See `modes` for their order.
         """
         points, shape = points_of(x, self.n_features)
+        if not np.isfinite(points).all():
+            raise ValueError("x must be finite: nothing is uphill from infinity.")
         return hills.assign(self, points, self._modes).reshape(shape)[()]
 
     @cached_property

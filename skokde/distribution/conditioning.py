@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -13,8 +14,8 @@ from skokde.distribution._gaussians import (
     Gaussians,
     RandomState,
     cholesky_of_correlations,
+    frozen,
     pieces,
-    read_only,
     variances_of,
 )
 from skokde.distribution.regions import quantiles
@@ -38,7 +39,7 @@ def conditional(
     distribution: Gaussians, numbers: Sequence[int], values: ArrayLike
 ) -> Gaussians | GaussianMixtureFamily:
     """Distribution of the other features, or one for each row of values."""
-    values = np.asarray(values, dtype=float)
+    values = np.array(values, dtype=float)
     single = values.ndim < 2
     rows = np.atleast_1d(values)[None] if single else values
     if rows.ndim != 2 or rows.shape[1] != len(numbers):
@@ -173,8 +174,11 @@ class GaussianMixtureFamily:
     feature_names: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
-        for name in ("log_weights", "values"):
-            read_only(getattr(self, name))
+        frozen(self.__dict__)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restore it; arrays that are unpickled or copied can be written to."""
+        self.__dict__.update(frozen(state))
 
     def __repr__(self) -> str:
         """Tell how large it is."""

@@ -13,6 +13,8 @@ MOST_STEPS = 1000
 # In deviations of the precision at a point: a shorter step is none, a longer one is not Newton's,
 # and what is closer to a mode has met it.
 TINY_STEP, SHORT_STEP, MET = 1e-9, 0.1, 1e-3
+# In deviations of the whole.
+FAR = 1e6
 
 
 class Modes(NamedTuple):
@@ -66,7 +68,7 @@ def assign(distribution: Gaussians, points: np.ndarray, found: Modes) -> np.ndar
     """Numbers (n,) of the modes uphill from points."""
     standard, center, scale = standardized(distribution)
     tops, hessians = (found.points - center) / scale, found.hessians * scale[:, None] * scale
-    ends = ascended(standard, (points - center) / scale)
+    ends = ascended(standard, landed(standard, (points - center) / scale))
     return np.array([distances(tops, hessians, end).argmin() for end in ends], dtype=np.intp)
 
 
@@ -113,6 +115,23 @@ def ascended(distribution: Gaussians, starts: np.ndarray) -> np.ndarray:
                 break
         points[rows] = x
     return points
+
+
+def landed(distribution: Gaussians, points: np.ndarray) -> np.ndarray:
+    """The same points, those that are far out one step of the iteration later.
+
+    There the step is so long that nothing but rounding errors would be left of its end, or that its
+    square overflows; the end itself does not depend on where the point is, but for its weights.
+    """
+    out, far = points.copy(), np.flatnonzero(np.abs(points).max(axis=1) > FAR)
+    precisions = precisions_of(distribution)
+    pulls = np.einsum("kij,kj->ki", precisions, distribution.means)
+    k, d = distribution.means.shape
+    for some in pieces(len(far), k):
+        shares = np.exp(posterior_log_weights(distribution, points[far[some]]))
+        precision = (shares @ precisions.reshape(k, d * d)).reshape(-1, d, d)
+        out[far[some]] = np.linalg.solve(precision, (shares @ pulls)[:, :, None])[:, :, 0]
+    return out
 
 
 def precisions_of(distribution: Gaussians) -> np.ndarray:

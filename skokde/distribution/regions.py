@@ -31,10 +31,12 @@ def cdf(distribution: Gaussians, x: ArrayLike, lower_limit: ArrayLike | None) ->
     points, shape = points_of(x, d)
     lower = None
     if lower_limit is not None:
-        low, whole = np.asarray(lower_limit, dtype=float), np.asarray(x, dtype=float)
-        if d == 1 and low.ndim and low.shape[-1] != 1:
-            low = low[:, None]
-        lower, _ = points_of(np.broadcast_to(low, (*shape, d)) if whole.ndim or d > 1 else low, d)
+        low = np.asarray(lower_limit, dtype=float)
+        if d == 1 and low.ndim < 2:
+            low = low[..., None]
+        high, low = np.broadcast_arrays(points.reshape(*shape, d), low)
+        points, shape = points_of(high, d)
+        lower, _ = points_of(low, d)
     independent = distribution.covariances.ndim == 2 or d == 1
     function = _independent_cdf if independent else _dependent_cdf
     out = function(distribution, points, lower)
@@ -47,32 +49,43 @@ def _independent_cdf(
     scales = np.sqrt(variances_of(distribution.covariances))
     out = np.empty(len(points))
     for rows in pieces(len(points), distribution.means.size):
-        upper_z = (points[rows, None] - distribution.means) / scales
+        upper_z = _standardized(points[rows], distribution.means, scales)
         if lower is None:
             of_features = ndtr(upper_z)
         else:
-            lower_z = (lower[rows, None] - distribution.means) / scales
+            lower_z = _standardized(lower[rows], distribution.means, scales)
             # In the upper tail differences of the other tail keep their digits.
-            turned = (upper_z + lower_z) > 0.0
+            turned = upper_z > -lower_z
             of_features = np.where(
                 turned, ndtr(-lower_z) - ndtr(-upper_z), ndtr(upper_z) - ndtr(lower_z)
             )
         out[rows] = of_features.prod(axis=2) @ distribution.weights
-    return out
+    return np.clip(out, -1.0, 1.0)
+
+
+def _standardized(points: np.ndarray, means: np.ndarray, scales: np.ndarray) -> np.ndarray:
+    """Points (n, k, d) in deviations of each component, infinite where these overflow."""
+    with np.errstate(over="ignore"):
+        return (points[:, None] - means) / scales
 
 
 def _dependent_cdf(
     distribution: Gaussians, points: np.ndarray, lower: np.ndarray | None
 ) -> np.ndarray:
     out = np.zeros(len(points))
-    for weight, mean, covariance in zip(
-        distribution.weights, distribution.means, distribution.covariances, strict=True
+    scales = np.sqrt(variances_of(distribution.covariances))
+    for weight, mean, scale, covariance in zip(
+        distribution.weights, distribution.means, scales, distribution.covariances, strict=True
     ):
         if weight > 0.0:
-            # The integration draws points; the seed makes the result the same each time.
-            normal = multivariate_normal(mean, covariance, allow_singular=True, seed=0)
-            out += weight * normal.cdf(points, lower_limit=lower)
-    return out
+            # In units of the deviations, so that features of any units do no harm. The integration
+            # draws points; the seed makes the result the same each time.
+            correlation = covariance / scale[:, None] / scale
+            normal = multivariate_normal(cov=correlation, allow_singular=True, seed=0)
+            upper_z = _standardized(points, mean[None], scale)[:, 0]
+            lower_z = None if lower is None else _standardized(lower, mean[None], scale)[:, 0]
+            out += weight * normal.cdf(upper_z, lower_limit=lower_z)
+    return np.clip(out, -1.0, 1.0)
 
 
 def ppf(distribution: Gaussians, q: ArrayLike) -> Any:
