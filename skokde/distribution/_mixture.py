@@ -249,13 +249,15 @@ class GaussianMixtureDistribution(Gaussians):
     # ----------------------------------------------------------------------------------- modes
 
     def modes(self) -> Modes:
-        """All local maxima of the density, the highest first.
+        """Local maxima of the density, the highest first.
 
         Returns
         -------
         Modes
             Points, log-densities, and Hessians of the log-density. There may be fewer than there
-            are components, or more.
+            are components, or more. They are those uphill from any mean and from that of the whole;
+            of up to 32 components, also from where any two cross. Others are rare, and may be
+            missed.
         """
         return self._modes
 
@@ -269,7 +271,8 @@ class GaussianMixtureDistribution(Gaussians):
         Returns
         -------
         int or ndarray of shape (...)
-            See `modes` for their order.
+            See `modes` for their order. The way uphill goes by steps that are not short: near a
+            watershed it may end on the other side.
         """
         points, shape = points_of(x, self.n_features)
         if not np.isfinite(points).all():

@@ -79,7 +79,7 @@ def _root_differences(p: Gaussians, q: Gaussians, points: np.ndarray) -> np.ndar
 
 
 def _sigma_points(distribution: Gaussians):
-    """Points and weights of some components at a time, those of the engine (kappa is 3 - d)."""
+    """Points and weights of some components at a time; kappa is 3 - d, as in the engine."""
     d = distribution.n_features
     kappa = max(0.0, 3.0 - d)
     scales = np.sqrt(variances_of(distribution.covariances))
@@ -92,8 +92,8 @@ def _sigma_points(distribution: Gaussians):
             values, vectors = np.linalg.eigh(
                 distribution.covariances[some] / scale[:, :, None] / scale[:, None, :]
             )
-            vectors = vectors * np.sqrt(np.maximum(values, 0.0))[:, None]
-            roots = vectors.transpose(0, 2, 1) * scale[:, None, :]
+            halves = vectors * np.sqrt(np.maximum(values, 0.0))[:, None]
+            roots = halves @ vectors.transpose(0, 2, 1) * scale[:, None, :]
         away = np.sqrt(d + kappa) * roots
         means = distribution.means[some, None]
         points = np.concatenate([means, means + away, means - away], axis=1)

@@ -15,6 +15,8 @@ MOST_STEPS = 1000
 TINY_STEP, SHORT_STEP, MET = 1e-9, 0.1, 1e-3
 # In deviations of the whole.
 FAR = 1e6
+# Components of which all pairs are starts, too.
+FEW = 32
 
 
 class Modes(NamedTuple):
@@ -37,12 +39,11 @@ class Modes(NamedTuple):
 def modes(distribution: Gaussians) -> Modes:
     """See the method of the same name.
 
-    From every mean a fixed-point iteration goes uphill (Carreira-Perpinan, Mode-finding for
-    mixtures of Gaussian distributions, 2000), to its end by Newton's method.
+    A fixed-point iteration goes uphill (Carreira-Perpinan, Mode-finding for mixtures of Gaussian
+    distributions, 2000), to its end by Newton's method.
     """
     standard, center, scale = standardized(distribution)
-    starts = np.unique(standard.means[standard.weights > 0.0], axis=0)
-    found = ascended(standard, starts)
+    found = ascended(standard, starts_of(standard))
     hessians = hessians_at(standard, found)
     # Between two equal components it ends on a saddle: from there both sides are tried.
     values, axes = np.linalg.eigh(hessians)
@@ -62,6 +63,24 @@ def modes(distribution: Gaussians) -> Modes:
         read_only(heights[kept] - np.log(scale).sum()),
         read_only(hessians[kept] / scale[:, None] / scale),
     )
+
+
+def starts_of(distribution: Gaussians) -> np.ndarray:
+    """Where the search starts: all means, that of the whole, and where any two of a few cross.
+
+    From the means alone no mode would be found that belongs to no component, such as where two long
+    ones cross (Carreira-Perpinan and Williams, On the number of modes of a Gaussian mixture, 2003).
+    """
+    weighs = distribution.weights > 0.0
+    means = distribution.means[weighs]
+    starts = [means, distribution.mean[None]]
+    if 1 < len(means) <= FEW:
+        precisions = precisions_of(distribution)[weighs]
+        pulls = np.einsum("kij,kj->ki", precisions, means)
+        i, j = np.triu_indices(len(means), 1)
+        crossings = np.linalg.solve(precisions[i] + precisions[j], (pulls[i] + pulls[j])[..., None])
+        starts.append(crossings[..., 0])
+    return np.unique(np.concatenate(starts), axis=0)
 
 
 def assign(distribution: Gaussians, points: np.ndarray, found: Modes) -> np.ndarray:
