@@ -198,6 +198,8 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
+            NaN is missing at random; incomplete rows are learned as by :class:`OnlineKDEDensity`,
+            those of each class for themselves.
         y : array-like of shape (n_samples,)
             Class labels, numbers or strings. Later calls of :meth:`partial_fit` may bring these
             classes only.
@@ -212,8 +214,9 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         Raises
         ------
         ValueError
-            For NaN, infinite, masked or huge values, sparse input, continuous targets, negative or
-            only zero weights, or a parameter out of its range. The estimator is then as it was.
+            For infinite, masked or huge values, rows without any value alone, sparse input,
+            continuous targets, negative or only zero weights, or a parameter out of its range. The
+            estimator is then as it was.
         TypeError
             For a parameter of the wrong type.
         """
@@ -243,7 +246,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            One row or a million.
+            One row or a million; NaN is missing, as in :meth:`fit`.
         y : array-like of shape (n_samples,)
             Class labels.
         classes : array-like of shape (n_classes,), default=None
@@ -296,6 +299,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
+            NaN is missing: densities are those of what is known of the row.
 
         Returns
         -------
@@ -348,6 +352,8 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
+            NaN is missing: the classes are weighed by what is known of the row, and have their
+            priors where nothing is.
 
         Returns
         -------

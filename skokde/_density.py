@@ -222,11 +222,15 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
+            NaN is missing at random. An incomplete row is learned with the values of a sample that
+            is like it in what is known, drawn by the model so far. Rows without any value are left
+            out; the first ones wait until each feature has been seen, at most 30 of them.
         y : None
             Ignored.
         sample_weight : array-like of shape (n_samples,), default=None
-            How often each row counts: a whole number is as many repetitions of the row, zero leaves
-            it out.
+            How often each row counts: a whole number is as many repetitions of the row (of a
+            complete one; each repetition of an incomplete row is completed anew), zero leaves it
+            out.
 
         Returns
         -------
@@ -235,8 +239,9 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         Raises
         ------
         ValueError
-            For NaN, infinite, masked or huge values, sparse input, negative or only zero weights,
-            or a parameter out of its range. The estimator is then as it was.
+            For infinite, masked or huge values, rows without any value alone, sparse input,
+            negative or only zero weights, or a parameter out of its range. The estimator is then as
+            it was.
         TypeError
             For a parameter of the wrong type.
 
@@ -265,7 +270,7 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            One row or a million.
+            One row or a million; NaN is missing, as in :meth:`fit`.
         y : None
             Ignored.
         sample_weight : array-like of shape (n_samples,), default=None
@@ -301,6 +306,9 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
+            NaN is missing: the density is that of what is known of the row, exactly, and zero is
+            the logarithm of the density of a row without any value. Log-densities of rows that lack
+            other features have other units.
 
         Returns
         -------
@@ -540,10 +548,13 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
             self._waiting = None
             self._snapshot = Snapshot()
         self._check_structure(settings)
-        counted = (weights > 0.0) & ~np.isnan(X).all(axis=1)
+        counted, missing = weights > 0.0, np.isnan(X)
+        is_complete = not missing.any()
+        if not is_complete:
+            counted &= ~missing.all(axis=1)
         if not counted.all():
             X, weights = X[counted], weights[counted]
-        if self._waiting is None and not np.isnan(X).any():
+        if self._waiting is None and is_complete:
             self._learn_complete(X, weights, settings)
             return
         incomplete, done = np.flatnonzero(np.isnan(X).any(axis=1)), 0
@@ -569,7 +580,7 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         self._learn_complete(waiting.filled(), waiting.weights, settings)
 
     def _learn_incomplete(self, row: np.ndarray, weight: np.ndarray, settings: Settings) -> None:
-        """Learn a row whose missing values are drawn from their distribution given the others."""
+        """Learn a row with the values of a component that is like it for those that are missing."""
         # A generator of its own for each row: the draw depends on the stream alone.
         rng = np.random.default_rng(int(np.float64(self._n_samples_seen).view(np.uint64)))
         row = complete(row, self._mixture, self._kde(settings).bandwidth(), rng)

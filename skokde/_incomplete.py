@@ -1,10 +1,10 @@
 """What is learned of rows with missing values.
 
-Each is completed by a draw from the distribution of what it lacks given what it has, under the
-model so far: unlike means, draws keep the variance, and unlike rows that are left out, what is
-known of a row counts. Where little has been learned regressions of one feature on others are noise,
-and values that are extrapolated by them would be learned from in turn. So correlations within
-components count as far as there are samples to tell them.
+Each is completed, in what it lacks, by values of the samples that are like it in what it has: a hot
+deck, whose donors are the components of the model so far. Unlike means, such values keep the
+variance, and unlike draws from the density, which is smoother than the samples, or from regressions
+on the known features, they never lie where no sample was: what is wrong with them is not learned in
+turn and does not grow.
 """
 
 from __future__ import annotations
@@ -13,14 +13,9 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
+from skokde._engine.covariance import structure_of
 from skokde._engine.mixture import Mixture
-from skokde.distribution import GaussianMixtureDistribution
-from skokde.distribution.conditioning import completed
 
-# In samples for each feature: as many that have both of two features halve their correlation.
-CORRELATION_PRIOR = 16.0
-# A completed value is no larger, whatever the others are.
-LARGEST_COMPLETED = 1e150
 # More rows don't wait: features without a value in any of them are zero, as constant ones.
 MOST_WAITING = 30
 
@@ -64,7 +59,11 @@ class Waiting(NamedTuple):
 def complete(
     row: np.ndarray, mixture: Mixture, bandwidth: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
-    """A row with its missing values drawn from their distribution given the others.
+    """A row with the values of a component for those that are missing.
+
+    A component is drawn with the probability that it has where the others are known, under a kernel
+    whose features are independent; of merged samples, the values are drawn from their normal
+    distribution.
 
     Parameters
     ----------
@@ -73,16 +72,26 @@ def complete(
     mixture : Mixture
         The model so far, not empty.
     bandwidth : (d, d) or (d,) array
-        Covariance of the kernel that it is convolved with.
+        Covariance of the kernel.
     rng : Generator
     """
-    count, d = mixture.counts.sum(), len(row)
-    covariances = mixture.all_covariances() + bandwidth
-    if covariances.ndim == 3:
-        # Rows like this one have two features with the probability that the share is squared.
-        pairs = count * np.mean(~np.isnan(row)) ** 2
-        known = pairs / (pairs + CORRELATION_PRIOR * d)
-        covariances *= known + (1.0 - known) * np.eye(d)
-    distribution = GaussianMixtureDistribution(mixture.counts / count, mixture.means, covariances)
-    drawn = completed(distribution, row, rng)
-    return np.clip(drawn, -LARGEST_COMPLETED, LARGEST_COMPLETED)
+    structure, missing = structure_of(mixture.covariances), np.isnan(row)
+    known = np.flatnonzero(~missing)
+    variances = structure.variances(mixture.all_covariances() + bandwidth)[:, known]
+    distances = np.abs(row[known] - mixture.means[:, known]) / np.sqrt(variances)
+    with np.errstate(divide="ignore", over="ignore"):
+        log_weights = np.log(mixture.counts) - 0.5 * (np.log(variances) + distances**2).sum(axis=1)
+    if not log_weights.max() > -np.inf:  # too far from all for a density: the nearest one
+        log_weights = np.where(distances.max(axis=1) > distances.max(axis=1).min(), -np.inf, 0.0)
+    weights = np.exp(log_weights - log_weights.max())
+    donor = rng.choice(len(weights), p=weights / weights.sum())
+    values = mixture.means[donor].copy()
+    if donor < mixture.n_compounds:
+        covariance = mixture.covariances[donor]
+        deviations = np.sqrt(structure.variances(covariance))
+        # In units of these: what has no spread stays without, to the last bit.
+        units = np.where(deviations > 0.0, deviations, 1.0)
+        root, _, _ = structure.roots(structure.rescale(covariance, 1.0 / units))
+        noise = structure.map_vectors(rng.standard_normal(len(row)), root)
+        values += deviations * noise
+    return np.where(missing, values, row)

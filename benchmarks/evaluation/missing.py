@@ -26,7 +26,7 @@ from skokde import OnlineKDEClassifier, OnlineKDEImputer
 
 SETS = ("pima", "wine", "letter", "segment", "steel")
 SHARES = (0.1, 0.3, 0.5)
-MOST_TRAINING, MOST_TEST = 2000, 500
+MOST_TRAINING, MOST_TEST = 1000, 300
 
 SKOKDE, IMPUTER = "skokde", "OnlineKDEImputer"
 
@@ -96,7 +96,7 @@ def run(name: str, share: float, seed: int, options: argparse.Namespace) -> list
     note("HistGradientBoosting", scored(trees, (train, y), (test, y_test)))
     for imputer_name, imputer in imputers().items():
         start = time.process_time()
-        filled = imputer.fit(train).transform(train), imputer.transform(test)
+        filled = imputer.fit_transform(train), imputer.transform(test)
         seconds = time.process_time() - start
         away = (filled[1] - truth)[np.isnan(test)]
         note(imputer_name, {"error": np.sqrt(np.mean(away**2)), "seconds": seconds})

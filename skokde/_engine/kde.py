@@ -390,12 +390,7 @@ class KDE:
         )
         for held in weights:
             held[0] /= total
-        used = [number for number, held in enumerate(weights) if held.any()]
-        return KDE(
-            tuple(self.families[number] for number in used),
-            tuple(weights[number] for number in used),
-            sum(number < self.n_estimates for number in used),
-        )
+        return self._weighted(weights)
 
     def marginal(self, features: np.ndarray) -> KDE:
         """Of some of the features, by an array of their numbers."""
@@ -415,21 +410,21 @@ class KDE:
         least : float
             In units of the largest density there, what is enough at any of the rows.
         """
-        numbers, logs = [], []
+        logs = []
         for family, held in zip(self.marginal(features).families, self.weights, strict=True):
-            numbers.append(np.argwhere(held[0]))
-            alone = np.zeros((len(numbers[-1]), *held.shape[1:]))
-            alone[np.arange(len(alone)), *numbers[-1].T] = held[0][held[0] > 0.0]
+            part, width = np.nonzero(held[0])
+            alone = np.zeros((len(part), *held.shape[1:]))
+            alone[np.arange(len(part)), part, width] = held[0, part, width]
             logs.append(family.log_mixtures(X, alone))
-        of_all = np.concatenate(logs, axis=1)
-        matter = (of_all >= of_all.max(axis=1, keepdims=True) + np.log(least)).any(axis=0)
-        weights, done = [], 0
-        for held, places in zip(self.weights, numbers, strict=True):
-            kept = np.zeros_like(held)
-            chosen = places[matter[done : done + len(places)]]
-            kept[0][tuple(chosen.T)] = held[0][tuple(chosen.T)]
-            weights.append(kept)
-            done += len(places)
+        enough = np.max([a.max(axis=1) for a in logs], axis=0)[:, None] + np.log(least)
+        weights = [np.zeros_like(held) for held in self.weights]
+        for kept, held, found in zip(weights, self.weights, logs, strict=True):
+            part, width = np.argwhere(held[0])[(found >= enough).any(axis=0)].T
+            kept[0, part, width] = held[0, part, width]
+        return self._weighted(weights)
+
+    def _weighted(self, weights: Sequence[np.ndarray]) -> KDE:
+        """With other weights, and without the families that have none."""
         used = [number for number, held in enumerate(weights) if held.any()]
         return KDE(
             tuple(self.families[number] for number in used),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from numbers import Integral
 from typing import Any, NamedTuple
@@ -90,8 +90,10 @@ class Gaussians:
                 f"covariances must be positive definite, that of component {number} is not: add "
                 "the variance of a kernel."
             )
+        # Those whose sum is one to rounding stay what they are: copies have the same bits.
+        weights = weights if abs(total - 1.0) <= 1e-12 else weights / total
         own = {
-            "weights": read_only(weights / total),
+            "weights": read_only(weights),
             "means": read_only(means),
             "covariances": read_only(covariances),
             "feature_names": names,
@@ -99,13 +101,9 @@ class Gaussians:
         for name, value in own.items():
             object.__setattr__(self, name, value)
 
-    def __getstate__(self) -> dict[str, Any]:
-        """What it was made of, without what has been derived from it."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Restore it; arrays that are unpickled or copied can be written to."""
-        self.__dict__.update(frozen(state))
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Be made anew when copied or unpickled: arrays would not stay read-only."""
+        return type(self), (*self.arrays, self.feature_names)
 
     def __repr__(self) -> str:
         """Tell how large it is."""
@@ -261,14 +259,6 @@ def read_only(array: np.ndarray) -> np.ndarray:
     """The same array, which can't be written to any more."""
     array.flags.writeable = False
     return array
-
-
-def frozen(state: dict[str, Any]) -> dict[str, Any]:
-    """The same, with arrays that are read-only."""
-    return {
-        name: read_only(value) if isinstance(value, np.ndarray) else value
-        for name, value in state.items()
-    }
 
 
 def points_of(x: ArrayLike, d: int) -> tuple[np.ndarray, tuple[int, ...]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -14,12 +14,15 @@ from skokde.distribution._gaussians import (
     Gaussians,
     RandomState,
     cholesky_of_correlations,
-    frozen,
     pieces,
+    read_only,
     variances_of,
 )
 from skokde.distribution.regions import quantiles
-from skokde.distribution.sampling import draws, generator, normal_draws
+from skokde.distribution.sampling import generator, normal_draws
+
+# In nats, of a weight: less changes no sum of thousands.
+NEGLIGIBLE = -50.0
 
 
 def marginal(distribution: Gaussians, numbers: Sequence[int]) -> Gaussians:
@@ -53,12 +56,15 @@ def conditional(
     if not others:
         raise ValueError("All features are known: there is no distribution of others.")
     known = marginal(distribution, numbers)
-    gains, covariances = regressions(distribution.covariances, numbers, others)
+    log_weights = posterior_log_weights(known, rows)
+    # What is beyond rounding for all rows, of thousands of components nearly all, costs nothing.
+    used = np.flatnonzero((log_weights > NEGLIGIBLE).any(axis=0))
+    gains, covariances = regressions(distribution.covariances[used], numbers, others)
     family = GaussianMixtureFamily(
         type(distribution),
-        posterior_log_weights(known, rows),
-        known.means,
-        distribution.means[:, others],
+        log_weights[:, used],
+        known.means[used],
+        distribution.means[used[:, None], others],
         gains,
         covariances,
         rows,
@@ -110,33 +116,6 @@ def posterior_log_weights(known: Gaussians, rows: np.ndarray) -> np.ndarray:
     return out
 
 
-def completed(
-    distribution: Gaussians, row: np.ndarray, rng: np.random.RandomState | np.random.Generator
-) -> np.ndarray:
-    """A row with its missing values drawn from their distribution where the others are known.
-
-    Parameters
-    ----------
-    distribution : Gaussians
-    row : (d,) array
-        NaN is missing.
-    rng : RandomState or Generator
-    """
-    known, others = np.flatnonzero(~np.isnan(row)), np.flatnonzero(np.isnan(row))
-    if not len(known):
-        return draws(distribution, 1, rng)[0]
-    weights = np.exp(posterior_log_weights(marginal(distribution, known), row[None, known])[0])
-    chosen = rng.choice(len(weights), p=weights / weights.sum())
-    gains, covariances = regressions(distribution.covariances[[chosen]], known, others)
-    mean = distribution.means[chosen]
-    means = mean[None, others]
-    if gains is not None:
-        means = means + gains[0] @ (row[known] - mean[known])
-    out = row.copy()
-    out[others] = normal_draws(means, covariances, np.zeros(1, dtype=np.intp), rng)[0]
-    return out
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class GaussianMixtureFamily:
     """Mixtures of the same covariances, one for each row of values that are known.
@@ -174,11 +153,16 @@ class GaussianMixtureFamily:
     feature_names: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
-        frozen(self.__dict__)
+        for value in self._fields():
+            if isinstance(value, np.ndarray):
+                read_only(value)
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Restore it; arrays that are unpickled or copied can be written to."""
-        self.__dict__.update(frozen(state))
+    def _fields(self) -> tuple[Any, ...]:
+        return tuple(getattr(self, field.name) for field in fields(self))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Be made anew when copied or unpickled: arrays would not stay read-only."""
+        return type(self), self._fields()
 
     def __repr__(self) -> str:
         """Tell how large it is."""

@@ -30,12 +30,13 @@ def cdf(distribution: Gaussians, x: ArrayLike, lower_limit: ArrayLike | None) ->
     d = distribution.n_features
     points, shape = points_of(x, d)
     low = np.asarray(-np.inf if lower_limit is None else lower_limit, dtype=float)
-    if d == 1 and low.ndim == 1:
-        low = low[:, None]
-    # A point has the shape (d,), whatever it is in.
+    if np.isnan(low).any():
+        raise ValueError("lower_limit has NaN: of points with holes, take the marginal.")
+    if d == 1 and low.shape[-1:] != (1,):
+        low = low[..., None]
     upper, lower = np.broadcast_arrays(points.reshape(*shape, d), low)
-    upper, shape = points_of(upper, d)
-    lower, _ = points_of(lower, d)
+    shape = upper.shape[:-1]
+    upper, lower = upper.reshape(-1, d), lower.reshape(-1, d)
     independent = distribution.covariances.ndim == 2 or d == 1
     function = _independent_cdf if independent else _dependent_cdf
     # What is left to rounding may be outside; limits that are swapped turn the sign.

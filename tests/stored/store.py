@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from skokde import OnlineKDEClassifier, OnlineKDEDensity
+from skokde import OnlineKDEClassifier, OnlineKDEDensity, OnlineKDEImputer
 from skokde._persistence import FORMAT
 
 
@@ -33,25 +33,32 @@ def stored_layout(estimator):
 
 
 def fitted_models():
-    """Small models of each kind, some way into a window of the classifier's calibration."""
+    """Small models of each kind, some way into a window of the classifier's calibration.
+
+    With each come rows, and the method that shows what it makes of them.
+    """
     rng = np.random.default_rng(0)
     y = rng.integers(0, 3, size=70)
     X = rng.normal(size=(70, 3)) + y[:, None]
     labels = np.array(["a", "b", "c"])[y]
-    yield "density", OnlineKDEDensity().fit(X), X
-    yield "classifier", OnlineKDEClassifier().fit(X, labels), X
+    yield "density", OnlineKDEDensity().fit(X), X, "score_samples"
+    yield "classifier", OnlineKDEClassifier().fit(X, labels), X, "score_samples"
     memory = {"forgetting_factor": "predictive"}
-    yield "density-memory", OnlineKDEDensity(**memory).fit(X), X
-    yield "classifier-memory", OnlineKDEClassifier(**memory).fit(X, labels), X
+    yield "density-memory", OnlineKDEDensity(**memory).fit(X), X, "score_samples"
+    yield "classifier-memory", OnlineKDEClassifier(**memory).fit(X, labels), X, "score_samples"
+    holes = np.where(rng.random(X.shape) < 0.2, np.nan, X)
+    yield "classifier-missing", OnlineKDEClassifier().fit(holes, labels), holes, "score_samples"
+    yield "imputer", OnlineKDEImputer().fit(holes), holes, "transform"
 
 
 def main():
-    for kind, estimator, X in fitted_models():
+    for kind, estimator, X, method in fitted_models():
         rows = X[:10]
         content = {
             "estimator": estimator,
             "X": rows,
-            "scores": estimator.score_samples(rows),
+            "method": method,
+            "scores": getattr(estimator, method)(rows),
             "layout": stored_layout(estimator),
         }
         with (Path(__file__).parent / f"format-{FORMAT}-{kind}.pkl").open("xb") as file:
