@@ -491,6 +491,18 @@ def test_nothing_can_be_set_and_inputs_are_not_held():
     np.testing.assert_array_equal(mixture.covariances, 1.0)
 
 
+def test_weights_are_divided_by_their_sum():
+    """Which may differ from one by the rounding of whoever made them."""
+    nearly = np.array([0.25, 0.75]) * (1.0 + 9e-7)
+    mixture = one_dimensional(nearly, [-1.0, 2.0], [1.0, 1.0])
+    np.testing.assert_allclose(mixture.weights, [0.25, 0.75], rtol=1e-12)
+    assert mixture.cdf(np.inf) == pytest.approx(1.0, abs=1e-12)
+    np.testing.assert_allclose(mixture.mean, 1.25, rtol=1e-12)
+    uneven = np.random.default_rng(0).dirichlet(np.ones(1000))
+    kept = one_dimensional(uneven, np.zeros(1000), np.ones(1000)).weights
+    np.testing.assert_array_equal(kept, uneven)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_family_is_frozen(kind):
     rows = np.zeros((2, 1))
