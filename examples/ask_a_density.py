@@ -38,7 +38,9 @@ def draw_regions(ax: plt.Axes, p: GaussianMixtureDistribution, X: np.ndarray) ->
     x, y = np.meshgrid(grid, grid)
     log_p = p.logpdf(np.stack([x, y], axis=-1))
     levels = [p.highest_density_threshold(q, random_state=0).value for q in (0.9, 0.5)]
-    ax.contour(x, y, log_p, levels=levels, colors="black", linewidths=[0.8, 1.6])
+    ax.contour(
+        x, y, log_p, levels=levels, colors="black", linewidths=[0.8, 1.6], linestyles="solid"
+    )
     modes = p.modes().points
     colors = colormaps["tab10"](p.assign(X) % 10)
     ax.scatter(*X.T, s=5, c=colors, alpha=0.6)

@@ -90,12 +90,12 @@ class Gaussians:
                 f"covariances must be positive definite, that of component {number} is not: add "
                 "the variance of a kernel."
             )
-        for array in (weights, means, covariances):
-            array.flags.writeable = False
+        # Those whose sum is one to rounding stay what they are: copies have the same bits.
+        weights = weights if abs(total - 1.0) <= 1e-12 else weights / total
         own = {
-            "weights": weights,
-            "means": means,
-            "covariances": covariances,
+            "weights": read_only(weights),
+            "means": read_only(means),
+            "covariances": read_only(covariances),
             "feature_names": names,
         }
         for name, value in own.items():
@@ -199,7 +199,7 @@ class Gaussians:
     def log_weights(self) -> np.ndarray:
         """Logarithms (n_components,) of the weights."""
         with np.errstate(divide="ignore"):
-            return read_only(np.log(self.weights / self.weights.sum()))
+            return read_only(np.log(self.weights))
 
     @cached_property
     def _standardized(self) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 from numbers import Integral
 from typing import Any
@@ -22,6 +23,7 @@ from skokde.distribution.conditioning import GaussianMixtureFamily
 from skokde.distribution.modes import Modes
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class GaussianMixtureDistribution(Gaussians):
     r"""A mixture of Gaussians, with the names of :data:`scipy.stats.multivariate_normal`.
 
@@ -247,14 +249,15 @@ class GaussianMixtureDistribution(Gaussians):
     # ----------------------------------------------------------------------------------- modes
 
     def modes(self) -> Modes:
-        """Local maxima of the density that are uphill from the components, the highest first.
+        """Local maxima of the density, the highest first.
 
         Returns
         -------
         Modes
             Points, log-densities, and Hessians of the log-density. There may be fewer than there
-            are components. A maximum where long components cross, far from the means of all of
-            them, is not found.
+            are components, or more. They are those uphill from any mean and from that of the whole;
+            of up to 32 components, also from where any two cross. Others are rare, and may be
+            missed.
         """
         return self._modes
 
@@ -268,9 +271,12 @@ class GaussianMixtureDistribution(Gaussians):
         Returns
         -------
         int or ndarray of shape (...)
-            See `modes` for their order.
+            See `modes` for their order. The way uphill goes by steps that are not short: near a
+            watershed it may end on the other side.
         """
         points, shape = points_of(x, self.n_features)
+        if not np.isfinite(points).all():
+            raise ValueError("x must be finite: nothing is uphill from infinity.")
         return hills.assign(self, points, self._modes).reshape(shape)[()]
 
     @cached_property

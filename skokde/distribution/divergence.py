@@ -79,7 +79,7 @@ def _root_differences(p: Gaussians, q: Gaussians, points: np.ndarray) -> np.ndar
 
 
 def _sigma_points(distribution: Gaussians):
-    """Points and weights of some components at a time, those of the engine (kappa is 3 - d)."""
+    """Points and weights of some components at a time; kappa is 3 - d, as in the engine."""
     d = distribution.n_features
     kappa = max(0.0, 3.0 - d)
     scales = np.sqrt(variances_of(distribution.covariances))
@@ -87,10 +87,13 @@ def _sigma_points(distribution: Gaussians):
         if distribution.covariances.ndim == 2:
             roots = scales[some, :, None] * np.eye(d)
         else:
-            values, vectors = np.linalg.eigh(distribution.covariances[some])
-            roots = (vectors * np.sqrt(np.maximum(values, 0.0))[:, None]) @ vectors.transpose(
-                0, 2, 1
+            scale = scales[some]
+            # Of the correlations: small units beside large ones would be lost in rounding.
+            values, vectors = np.linalg.eigh(
+                distribution.covariances[some] / scale[:, :, None] / scale[:, None, :]
             )
+            halves = vectors * np.sqrt(np.maximum(values, 0.0))[:, None]
+            roots = halves @ vectors.transpose(0, 2, 1) * scale[:, None, :]
         away = np.sqrt(d + kappa) * roots
         means = distribution.means[some, None]
         points = np.concatenate([means, means + away, means - away], axis=1)
@@ -129,11 +132,12 @@ def integrated_squared_error(p: Gaussians, q: Gaussians) -> float:
 def _product(p: Gaussians, q: Gaussians) -> float:
     """Integral of p(x) q(x): each pair gives the density of one mean about the other."""
     total, d = 0.0, p.n_features
-    full = [c if c.ndim == 3 or p.covariances.ndim == q.covariances.ndim else _matrices(c)
-            for c in (p.covariances, q.covariances)]  # fmt: skip
+    of_p, of_q = p.covariances, q.covariances
+    if of_p.ndim != of_q.ndim:
+        of_p, of_q = (c if c.ndim == 3 else c[:, :, None] * np.eye(d) for c in (of_p, of_q))
     for i in range(p.n_components):
         for some in pieces(q.n_components, d * d):
-            covariances = full[0][i] + full[1][some]
+            covariances = of_p[i] + of_q[some]
             scales = np.sqrt(variances_of(covariances))
             z = (p.means[i] - q.means[some]) / scales
             log_norms = -np.log(scales).sum(axis=1) - 0.5 * d * np.log(2.0 * np.pi)
@@ -144,10 +148,6 @@ def _product(p: Gaussians, q: Gaussians) -> float:
             terms = np.exp(log_norms - 0.5 * (z**2).sum(axis=1))
             total += p.weights[i] * float(q.weights[some] @ terms)
     return total
-
-
-def _matrices(variances: np.ndarray) -> np.ndarray:
-    return variances[:, :, None] * np.eye(variances.shape[1])
 
 
 def kl_divergence(
@@ -189,9 +189,13 @@ def kl_divergence(
 
 def _of_two_gaussians(p: Gaussians, q: Gaussians) -> float:
     """The closed form."""
-    covariances = [c[0] if c.ndim == 3 else np.diag(c[0]) for c in (p.covariances, q.covariances)]
+    scale = np.sqrt(variances_of(q.covariances)[0])  # features of any units do no harm
+    covariances = [
+        (c[0] if c.ndim == 3 else np.diag(c[0])) / scale[:, None] / scale
+        for c in (p.covariances, q.covariances)
+    ]
     within = np.trace(np.linalg.solve(covariances[1], covariances[0]))
-    away = p.means[0] - q.means[0]
+    away = (p.means[0] - q.means[0]) / scale
     between = away @ np.linalg.solve(covariances[1], away)
     log_dets = [np.linalg.slogdet(covariance)[1] for covariance in covariances]
     return float(0.5 * (within + between - p.n_features + log_dets[1] - log_dets[0]))

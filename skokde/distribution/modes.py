@@ -13,6 +13,10 @@ MOST_STEPS = 1000
 # In deviations of the precision at a point: a shorter step is none, a longer one is not Newton's,
 # and what is closer to a mode has met it.
 TINY_STEP, SHORT_STEP, MET = 1e-9, 0.1, 1e-3
+# In deviations of the whole.
+FAR = 1e6
+# Components of which all pairs are starts, too.
+FEW = 32
 
 
 class Modes(NamedTuple):
@@ -35,12 +39,11 @@ class Modes(NamedTuple):
 def modes(distribution: Gaussians) -> Modes:
     """See the method of the same name.
 
-    From every mean a fixed-point iteration goes uphill (Carreira-Perpinan, Mode-finding for
-    mixtures of Gaussian distributions, 2000), to its end by Newton's method.
+    A fixed-point iteration goes uphill (Carreira-Perpinan, Mode-finding for mixtures of Gaussian
+    distributions, 2000), to its end by Newton's method.
     """
     standard, center, scale = standardized(distribution)
-    starts = np.unique(standard.means[standard.weights > 0.0], axis=0)
-    found = ascended(standard, starts)
+    found = ascended(standard, starts_of(standard))
     hessians = hessians_at(standard, found)
     # Between two equal components it ends on a saddle: from there both sides are tried.
     values, axes = np.linalg.eigh(hessians)
@@ -62,11 +65,29 @@ def modes(distribution: Gaussians) -> Modes:
     )
 
 
+def starts_of(distribution: Gaussians) -> np.ndarray:
+    """Where the search starts: all means, that of the whole, and where any two of a few cross.
+
+    From the means alone no mode would be found that belongs to no component, such as where two long
+    ones cross (Carreira-Perpinan and Williams, On the number of modes of a Gaussian mixture, 2003).
+    """
+    weighs = distribution.weights > 0.0
+    means = distribution.means[weighs]
+    starts = [means, distribution.mean[None]]
+    if 1 < len(means) <= FEW:
+        precisions = precisions_of(distribution)[weighs]
+        pulls = np.einsum("kij,kj->ki", precisions, means)
+        i, j = np.triu_indices(len(means), 1)
+        crossings = np.linalg.solve(precisions[i] + precisions[j], (pulls[i] + pulls[j])[..., None])
+        starts.append(crossings[..., 0])
+    return np.unique(np.concatenate(starts), axis=0)
+
+
 def assign(distribution: Gaussians, points: np.ndarray, found: Modes) -> np.ndarray:
     """Numbers (n,) of the modes uphill from points."""
     standard, center, scale = standardized(distribution)
     tops, hessians = (found.points - center) / scale, found.hessians * scale[:, None] * scale
-    ends = ascended(standard, (points - center) / scale)
+    ends = ascended(standard, landed(standard, (points - center) / scale))
     return np.array([distances(tops, hessians, end).argmin() for end in ends], dtype=np.intp)
 
 
@@ -113,6 +134,23 @@ def ascended(distribution: Gaussians, starts: np.ndarray) -> np.ndarray:
                 break
         points[rows] = x
     return points
+
+
+def landed(distribution: Gaussians, points: np.ndarray) -> np.ndarray:
+    """The same points, those that are far out one step of the iteration later.
+
+    There the step is so long that nothing but rounding errors would be left of its end, or that its
+    square overflows; the end itself does not depend on where the point is, but for its weights.
+    """
+    out, far = points.copy(), np.flatnonzero(np.abs(points).max(axis=1) > FAR)
+    precisions = precisions_of(distribution)
+    pulls = np.einsum("kij,kj->ki", precisions, distribution.means)
+    k, d = distribution.means.shape
+    for some in pieces(len(far), k):
+        shares = np.exp(posterior_log_weights(distribution, points[far[some]]))
+        precision = (shares @ precisions.reshape(k, d * d)).reshape(-1, d, d)
+        out[far[some]] = np.linalg.solve(precision, (shares @ pulls)[:, :, None])[:, :, 0]
+    return out
 
 
 def precisions_of(distribution: Gaussians) -> np.ndarray:

@@ -27,56 +27,59 @@ MOST_HALVINGS = 200
 
 def cdf(distribution: Gaussians, x: ArrayLike, lower_limit: ArrayLike | None) -> Any:
     """See the method of the same name."""
-    d, lower = distribution.n_features, None
+    d = distribution.n_features
     points, shape = points_of(x, d)
-    if lower_limit is not None:
-        lower = np.asarray(lower_limit, dtype=float)
-        if d == 1 and lower.shape[-1:] != (1,):
-            lower = lower[..., None]
-        points, lower = np.broadcast_arrays(points.reshape(*shape, d), lower)
-        shape = points.shape[:-1]
-        points, lower = points.reshape(-1, d), lower.reshape(-1, d)
+    low = np.asarray(-np.inf if lower_limit is None else lower_limit, dtype=float)
+    if np.isnan(low).any():
+        raise ValueError("lower_limit has NaN: of points with holes, take the marginal.")
+    if d == 1 and low.shape[-1:] != (1,):
+        low = low[..., None]
+    upper, lower = np.broadcast_arrays(points.reshape(*shape, d), low)
+    shape = upper.shape[:-1]
+    upper, lower = upper.reshape(-1, d), lower.reshape(-1, d)
     independent = distribution.covariances.ndim == 2 or d == 1
     function = _independent_cdf if independent else _dependent_cdf
-    out = function(distribution, points, lower)
-    return out.reshape(shape)[()]
+    # What is left to rounding may be outside; limits that are swapped turn the sign.
+    return np.clip(function(distribution, upper, lower), -1.0, 1.0).reshape(shape)[()]
 
 
-def _independent_cdf(
-    distribution: Gaussians, points: np.ndarray, lower: np.ndarray | None
-) -> np.ndarray:
+def _independent_cdf(distribution: Gaussians, upper: np.ndarray, lower: np.ndarray) -> np.ndarray:
     scales = np.sqrt(variances_of(distribution.covariances))
-    out = np.empty(len(points))
-    for rows in pieces(len(points), distribution.means.size):
-        upper_z = (points[rows, None] - distribution.means) / scales
-        if lower is None:
-            of_features = ndtr(upper_z)
-        else:
-            lower_z = (lower[rows, None] - distribution.means) / scales
-            # In the upper tail differences of the other tail keep their digits.
-            turned = upper_z > -lower_z
-            of_features = np.where(
-                turned, ndtr(-lower_z) - ndtr(-upper_z), ndtr(upper_z) - ndtr(lower_z)
-            )
+    out = np.empty(len(upper))
+    for rows in pieces(len(upper), distribution.means.size):
+        upper_z = _standardized(upper[rows, None], distribution.means, scales)
+        lower_z = _standardized(lower[rows, None], distribution.means, scales)
+        # In the upper tail differences of the other tail keep their digits.
+        of_features = np.where(
+            upper_z > -lower_z,
+            ndtr(-lower_z) - ndtr(-upper_z),
+            ndtr(upper_z) - ndtr(lower_z),
+        )
         out[rows] = of_features.prod(axis=2) @ distribution.weights
     return out
 
 
-def _dependent_cdf(
-    distribution: Gaussians, points: np.ndarray, lower: np.ndarray | None
-) -> np.ndarray:
-    out = np.zeros(len(points))
-    # Of no width, and between two infinities that are the same SciPy finds no number.
-    some = (points != (-np.inf if lower is None else lower)).all(axis=1)
-    points, lower = points[some], None if lower is None else lower[some]
-    for weight, mean, covariance in zip(
-        distribution.weights, distribution.means, distribution.covariances, strict=True
+def _dependent_cdf(distribution: Gaussians, upper: np.ndarray, lower: np.ndarray) -> np.ndarray:
+    out = np.zeros(len(upper))
+    scales = np.sqrt(variances_of(distribution.covariances))
+    for weight, mean, scale, covariance in zip(
+        distribution.weights, distribution.means, scales, distribution.covariances, strict=True
     ):
-        if weight > 0.0 and some.any():
-            # The integration draws points; the seed makes the result the same each time.
-            normal = multivariate_normal(mean, covariance, allow_singular=True, seed=0)
-            out[some] += weight * normal.cdf(points, lower_limit=lower)
+        upper_z, lower_z = (_standardized(limit, mean, scale) for limit in (upper, lower))
+        wide = (lower_z != upper_z).all(axis=1)  # else both may be infinite
+        if weight > 0.0 and wide.any():
+            # In units of the deviations, so that features of any units do no harm. The integration
+            # draws points; the seed makes the result the same each time.
+            correlation = covariance / scale[:, None] / scale
+            normal = multivariate_normal(cov=correlation, allow_singular=True, seed=0)
+            out[wide] += weight * normal.cdf(upper_z[wide], lower_limit=lower_z[wide])
     return out
+
+
+def _standardized(points: np.ndarray, means: np.ndarray, scales: np.ndarray) -> np.ndarray:
+    """Points in deviations from means, infinite where these overflow."""
+    with np.errstate(over="ignore"):
+        return (points - means) / scales
 
 
 def ppf(distribution: Gaussians, q: ArrayLike) -> Any:

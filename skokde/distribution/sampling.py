@@ -39,7 +39,7 @@ def normal_draws(
     noise = rng.standard_normal((len(chosen), means.shape[1]))
     used, places = np.unique(chosen, return_inverse=True)
     scales = np.sqrt(variances_of(covariances[used]))
-    if covariances.ndim == 3:
+    if covariances.ndim == 3 and len(used):
         factors = cholesky_of_correlations(covariances[used], scales)
         order = np.argsort(places, kind="stable")
         for number, rows in enumerate(np.split(order, np.cumsum(np.bincount(places))[:-1])):
