@@ -191,7 +191,7 @@ class OnlineKDEOutlierDetector(OutlierMixin, BaseWithDensity):
     Ties count as less probable.
 
     A row that repeats the one before is not predicted again. It counts as a weight of two would.
-    All learning is row by row, and takes two to six times as long as that of the density alone.
+    All learning is row by row, and takes two to eight times as long as that of the density alone.
 
     Examples
     --------
