@@ -396,7 +396,8 @@ class OnlineKDEOutlierDetector(OutlierMixin, BaseWithDensity):
         >>> OnlineKDEOutlierDetector().fit(X).p_values([[0.0], [2.0], [5.0]]).round(3)
         array([0.826, 0.055, 0.005])
         """
-        return self._reference.p_values(self.score_samples(X))
+        log_densities = self.score_samples(X)
+        return self._reference.p_values(log_densities)
 
     def explain(self, X: ArrayLike) -> np.ndarray:
         """Log-densities of each feature given the others: the lowest is to blame.
