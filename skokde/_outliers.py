@@ -141,9 +141,11 @@ class OnlineKDEOutlierDetector(OutlierMixin, BaseWithDensity):
     Parameters
     ----------
     contamination : "auto" or float, default="auto"
-        What :meth:`predict` flags. "auto": rows with a p-value of at most 1 %. A float, above 0 and
-        at most 0.5: as many as have had it of the last 2000 rows, so that this share of them is
-        flagged. Both follow the stream, and what is set later takes effect at once.
+        What :meth:`predict` flags. "auto": new rows with a p-value of at most 1 %, or, where the
+        rows are too few to tell, what is less dense than all of these. A float, above 0 and at
+        most 0.5: as much as makes it this share of the last 2000 rows, by their log-densities
+        before they were learned. Both follow the stream, and what is set later takes effect at
+        once.
     learn_flagged : bool, default=True
         Whether rows are learned that are flagged when they come. If not, what is new and goes on
         to come is flagged for longer, though not for ever: the rows count among those that p-values
@@ -179,10 +181,12 @@ class OnlineKDEOutlierDetector(OutlierMixin, BaseWithDensity):
     -----
     A row that has been learned is more probable than before, the more so the more features there
     are, and thresholds found from learned rows flag most of the rows to come. So nothing here is
-    found from rows that were scored after they had been learned: of the last 2000 rows it is held
-    what their log-densities were before, and a row that is equal to one of these has that
-    log-density in :meth:`score_samples` and all that follows from it, unless fewer than 30 rows are
-    known. The present ones are ``density_.score_samples(X)``.
+    found from rows that were scored after they had been learned: the last 2000 rows are held with
+    their log-densities before. For :meth:`score_samples`, :meth:`decision_function` and
+    :meth:`predict` a row that is equal to one of these still has that log-density, so that ``fit``
+    and ``predict`` of the same rows tell what was an outlier when it came. (Unless fewer than 30
+    rows are known. The present log-densities are ``density_.score_samples(X)``.) Where rows repeat
+    others by chance, as discrete ones do, :meth:`p_values` tell more: they take all rows for new.
 
     The ranks of p-values are among the newer half of these, 1000 rows: not among older ones, which
     were predicted by a younger model, or before the stream changed. After a change that makes rows
@@ -328,7 +332,8 @@ class OnlineKDEOutlierDetector(OutlierMixin, BaseWithDensity):
             For NaN or infinite values, or other features than before.
         """
         check_is_fitted(self)
-        return self._log_densities(check_rows(self, X, reset=False))
+        X = check_rows(self, X, reset=False)
+        return self._reference.of(X, self._present_density()._log_densities(X))
 
     def decision_function(self, X: ArrayLike) -> np.ndarray:
         """Log-densities of rows above that from which on they are inliers.
@@ -371,8 +376,8 @@ class OnlineKDEOutlierDetector(OutlierMixin, BaseWithDensity):
     def p_values(self, X: ArrayLike) -> np.ndarray:
         """Shares of the last rows that were as improbable as these when they came, or more so.
 
-        To be called before the rows are learned. An alarm at p-values of at most 0.01 is false in
-        about one of a hundred rows.
+        For rows that have not been learned: what the density has learned is too probable for it.
+        An alarm at p-values of at most 0.01 is false in about one of a hundred rows.
 
         Parameters
         ----------
@@ -396,8 +401,10 @@ class OnlineKDEOutlierDetector(OutlierMixin, BaseWithDensity):
         >>> OnlineKDEOutlierDetector().fit(X).p_values([[0.0], [2.0], [5.0]]).round(3)
         array([0.826, 0.055, 0.005])
         """
-        log_densities = self.score_samples(X)
-        return self._reference.p_values(log_densities)
+        check_is_fitted(self)
+        X = check_rows(self, X, reset=False)
+        log_densities = self._present_density()._log_densities(X)
+        return self._reference.p_values(np.maximum(log_densities, LOWEST))
 
     def explain(self, X: ArrayLike) -> np.ndarray:
         """Log-densities of each feature given the others: the lowest is to blame.
@@ -455,9 +462,6 @@ class OnlineKDEOutlierDetector(OutlierMixin, BaseWithDensity):
         return self._snapshot.get(
             "offset", contamination, lambda: self._reference.threshold(contamination)
         )
-
-    def _log_densities(self, X: np.ndarray) -> np.ndarray:
-        return self._reference.of(X, self._present_density()._log_densities(X))
 
     def _checked_contamination(self) -> float | None:
         """The share to be flagged, None for "auto"."""

@@ -156,7 +156,7 @@ def test_p_values_are_ranks(log_densities, new, weight):
 def test_p_values_follow_scores(settings):
     X, weights = stream()
     detector = OnlineKDEOutlierDetector(**SETTINGS[settings]).fit(X, sample_weight=weights)
-    rows = np.concatenate([X, 3.0 * X, 1e200 * np.ones((1, 3))])
+    rows = np.concatenate([X + 0.1, 3.0 * X + 0.1, 1e200 * np.ones((1, 3))])
     scores, p = detector.score_samples(rows), detector.p_values(rows)
     order = np.argsort(scores)
     assert (np.diff(p[order]) >= 0.0).all()
@@ -204,6 +204,9 @@ def test_rows_that_were_learned_are_scored_as_they_were_before():
     np.testing.assert_array_equal(detector.score_samples(X)[1:], before)
     learned = detector.density_.score_samples(X)
     assert np.mean(learned[1:] - before) > 1.0
+    # Their p-values are those of new rows, which may repeat others: nothing has to be held for it.
+    as_new = detector._reference.p_values(learned)
+    np.testing.assert_array_equal(detector.p_values(X), as_new)
     # Others as the density finds them.
     np.testing.assert_array_equal(
         detector.score_samples(X + 0.1), detector.density_.score_samples(X + 0.1)
