@@ -26,7 +26,8 @@ from skokde._with_density import BaseWithDensity
 
 # Rows that are held with their log-densities. The newer half of them is what p-values refer to:
 # with 500 they are coarser, with 2000 they lag behind a stream that changes suddenly, and with all
-# that are held they are too high while the model is young (measured on streams of their own).
+# that are held they are too high while the model is young (measured on streams with a seed that
+# neither tests nor benchmarks have).
 MOST_HELD = 2000
 # Of fewer rows than this none is flagged: what the first ones got tells nothing of the next.
 LEAST_HELD = 30
@@ -190,7 +191,7 @@ class OnlineKDEOutlierDetector(OutlierMixin, BaseWithDensity):
     were predicted by a younger model, or before the stream changed. After a change that makes rows
     improbable p-values are low, and then, until these have left the 1000, higher than the level;
     over the whole the level holds. With 1 % it takes some 200 rows until there are enough to tell.
-    Ties count as less probable.
+    Rows of the same log-density count as not more probable.
 
     A row of weight three is learned like three rows, but predicted once, with that weight. All
     learning is row by row, and takes two to eight times as long as that of the density alone.
@@ -467,7 +468,9 @@ class OnlineKDEOutlierDetector(OutlierMixin, BaseWithDensity):
         expected = "'auto' or a number above 0 and at most 0.5"
         if isinstance(contamination, str):
             if contamination != "auto":
-                raise ValueError(f"{name}: contamination must be {expected}, got {contamination!r}")
+                raise ValueError(
+                    f"{name}: contamination must be {expected}, got {contamination!r}."
+                )
             return None
         if not isinstance(contamination, Real) or isinstance(contamination, bool):
             raise TypeError(f"{name}: contamination must be {expected}, got {contamination!r}.")
