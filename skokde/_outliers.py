@@ -35,6 +35,9 @@ LEAST_HELD = 30
 LEVEL = 0.01
 # For the log-density of a row that is too far away for any.
 LOWEST = -1e300
+# What log-densities differ by that are the same but for rounding, relative to their size or one nat:
+# rows that are equal must not be told apart by whether they were scored alone or with others.
+SAME = 1e-9
 # Rows that are learned at a time; it only bounds the memory that a call takes.
 BLOCK = 4096
 
@@ -101,7 +104,8 @@ class Reference(NamedTuple):
             return np.ones(len(log_densities))
         order = np.argsort(known)
         below = np.append(0.0, np.cumsum(counts[order]))
-        ranks = np.searchsorted(known[order], log_densities, side="right")
+        at_most = log_densities + SAME * np.maximum(np.abs(log_densities), 1.0)
+        ranks = np.searchsorted(known[order], at_most, side="right")
         own = counts.mean()
         return np.minimum((own + below[ranks]) / (own + below[-1]), 1.0)
 
