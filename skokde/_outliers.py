@@ -35,8 +35,8 @@ LEAST_HELD = 30
 LEVEL = 0.01
 # For the log-density of a row that is too far away for any.
 LOWEST = -1e300
-# What log-densities differ by that are the same but for rounding, relative to their size or one nat:
-# rows that are equal must not be told apart by whether they were scored alone or with others.
+# What log-densities that are the same but for rounding differ by, relative to their size or one
+# nat: equal rows must not be told apart by whether they were scored alone or with others.
 SAME = 1e-9
 # Rows that are learned at a time; it only bounds the memory that a call takes.
 BLOCK = 4096
