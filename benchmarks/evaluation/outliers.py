@@ -335,6 +335,8 @@ def main(description: str) -> None:
     )
     lines += run(delayed(streamed)(name, seed, options) for name, seed in product(sets, seeds))
     figures = pd.DataFrame([line for part in lines for line in part])
+    options.out.mkdir(parents=True, exist_ok=True)
+    figures.to_csv(options.out / "outliers.csv", index=False, float_format="%.6g")
     cells = [
         (stream, memory, seed)
         for stream, (maker, memories) in STREAMS.items()
@@ -344,8 +346,6 @@ def main(description: str) -> None:
         or (stream.split(",")[0] in sets and (stream.endswith("shuffled") or seed == FIRST_SEED))
     ]
     levels = pd.DataFrame(run(delayed(levels_of)(*cell, options) for cell in cells))
-    options.out.mkdir(parents=True, exist_ok=True)
-    figures.to_csv(options.out / "outliers.csv", index=False, float_format="%.6g")
     levels.to_csv(options.out / "outliers_levels.csv", index=False, float_format="%.6g")
     n = len(seeds)
     text = f"""# Outliers
