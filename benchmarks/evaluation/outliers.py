@@ -315,40 +315,9 @@ def level_table(levels: pd.DataFrame) -> str:
     return markdown(table.reset_index(), 2)
 
 
-def main(description: str) -> None:
-    parser = argparse.ArgumentParser(
-        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    add_common_options(parser)
-    parser.add_argument("--sets", nargs="+", default=None, choices=SETS, metavar="SET")
-    parser.add_argument("--splits", type=int, default=3)
-    parser.add_argument(
-        "--quick", action="store_true", help=f"{', '.join(QUICK_SETS)}; one split, short streams"
-    )
-    options = parser.parse_args()
-    sets = options.sets or (QUICK_SETS if options.quick else SETS)
-    seeds = range(FIRST_SEED, FIRST_SEED + (1 if options.quick else options.splits))
-    run = Parallel(options.n_jobs, verbose=5)
-    lines = run(
-        delayed(ranked)(name, contaminated, seed, options)
-        for name, contaminated, seed in product(sets, (False, True), seeds)
-    )
-    lines += run(delayed(streamed)(name, seed, options) for name, seed in product(sets, seeds))
-    figures = pd.DataFrame([line for part in lines for line in part])
-    options.out.mkdir(parents=True, exist_ok=True)
-    figures.to_csv(options.out / "outliers.csv", index=False, float_format="%.6g")
-    cells = [
-        (stream, memory, seed)
-        for stream, (maker, memories) in STREAMS.items()
-        # Without a generator, and on the quick run without a set, there is one order at most.
-        for memory, seed in product(memories, seeds)
-        if maker is not None
-        or (stream.split(",")[0] in sets and (stream.endswith("shuffled") or seed == FIRST_SEED))
-    ]
-    levels = pd.DataFrame(run(delayed(levels_of)(*cell, options) for cell in cells))
-    levels.to_csv(options.out / "outliers_levels.csv", index=False, float_format="%.6g")
-    n = len(seeds)
-    text = f"""# Outliers
+def report(figures: pd.DataFrame, levels: pd.DataFrame) -> str:
+    n = figures["seed"].nunique()
+    return f"""# Outliers
 
 Made by `benchmarks/outliers.py`; means over {n} shuffle{"s" if n > 1 else ""}. Methods have their
 defaults. Not more than {MOST_INLIERS:,} rows of a set are taken (skin, covtype, letter and eegeye
@@ -384,5 +353,40 @@ the second row on; and that of the shuffle in which it was farthest from the lev
 
 {level_table(levels)}
 """
+
+
+def main(description: str) -> None:
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add_common_options(parser)
+    parser.add_argument("--sets", nargs="+", default=None, choices=SETS, metavar="SET")
+    parser.add_argument("--splits", type=int, default=3)
+    parser.add_argument(
+        "--quick", action="store_true", help=f"{', '.join(QUICK_SETS)}; one split, short streams"
+    )
+    options = parser.parse_args()
+    sets = options.sets or (QUICK_SETS if options.quick else SETS)
+    seeds = range(FIRST_SEED, FIRST_SEED + (1 if options.quick else options.splits))
+    run = Parallel(options.n_jobs, verbose=5)
+    lines = run(
+        delayed(ranked)(name, contaminated, seed, options)
+        for name, contaminated, seed in product(sets, (False, True), seeds)
+    )
+    lines += run(delayed(streamed)(name, seed, options) for name, seed in product(sets, seeds))
+    figures = pd.DataFrame([line for part in lines for line in part])
+    options.out.mkdir(parents=True, exist_ok=True)
+    figures.to_csv(options.out / "outliers.csv", index=False, float_format="%.6g")
+    cells = [
+        (stream, memory, seed)
+        for stream, (maker, memories) in STREAMS.items()
+        # Without a generator, and on the quick run without a set, there is one order at most.
+        for memory, seed in product(memories, seeds)
+        if maker is not None
+        or (stream.split(",")[0] in sets and (stream.endswith("shuffled") or seed == FIRST_SEED))
+    ]
+    levels = pd.DataFrame(run(delayed(levels_of)(*cell, options) for cell in cells))
+    levels.to_csv(options.out / "outliers_levels.csv", index=False, float_format="%.6g")
+    text = report(figures, levels)
     (options.out / "outliers.md").write_text(text)
     print(text)
