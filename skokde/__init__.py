@@ -5,6 +5,7 @@ from importlib.metadata import version
 from skokde._classifier import OnlineKDEClassifier
 from skokde._density import OnlineKDEDensity
 from skokde._imputer import OnlineKDEImputer
+from skokde._outliers import OnlineKDEOutlierDetector
 from skokde._validation import DegenerateDataWarning
 
 __version__ = version("skokde")
@@ -14,5 +15,6 @@ __all__ = [
     "OnlineKDEClassifier",
     "OnlineKDEDensity",
     "OnlineKDEImputer",
+    "OnlineKDEOutlierDetector",
     "__version__",
 ]

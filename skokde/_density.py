@@ -323,7 +323,10 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
             Before the first row.
         """
         check_is_fitted(self)
-        X = check_rows(self, X, reset=False)
+        return self._log_densities(check_rows(self, X, reset=False))
+
+    def _log_densities(self, X: np.ndarray) -> np.ndarray:
+        """Log-densities of validated rows."""
         with one_blas_thread():
             settings, out = self._settings(), np.empty(len(X))
             kde = self._kde(settings)
@@ -532,6 +535,9 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         self._learn(X, weights, settings)
         if is_all and self._waiting is not None:
             self._start(settings)
+        self._warn_if_due(seen_before, settings)
+
+    def _warn_if_due(self, seen_before: float, settings: Settings) -> None:
         # Once, and not while every stream is degenerate.
         if seen_before < INITIAL_LIMIT <= self._n_samples_seen:
             corrected = self.corrected_features_

@@ -38,7 +38,7 @@ def warn_of_fall_back(estimator: Any) -> None:
         "scale for these data, and the covariance of all of them has been taken for the kernel's: "
         "give another bandwidth. See bandwidth_scale_.",
         DegenerateDataWarning,
-        stacklevel=4,
+        stacklevel=5,
     )
 
 
@@ -50,7 +50,7 @@ def warn_of_corrections(estimator: Any, corrected: np.ndarray) -> None:
         "log-densities depend on it: leave them out, or give the bandwidth as an array. See "
         "corrected_features_.",
         DegenerateDataWarning,
-        stacklevel=4,
+        stacklevel=5,
     )
 
 

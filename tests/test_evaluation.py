@@ -20,7 +20,7 @@ from sklearn.model_selection import cross_validate
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KernelDensity
 
-from evaluation import ablation, curves, speed, versions
+from evaluation import ablation, curves, outliers, speed, versions
 from evaluation import datasets as sets
 from evaluation.batch import BICMixture, CVKernelDensity, DensityClassifier
 from evaluation.cells import ERROR, OK, TIME_LIMIT, Cell, evaluate, fingerprint, run_apart
@@ -707,6 +707,36 @@ def test_a_version_is_of_its_own_folder(tmp_path):
 
 
 # --- What is committed
+
+
+@pytest.mark.parametrize("n_outliers", [5, 40, 900])
+def test_rows_for_outlier_detectors_are_learned_or_tested(monkeypatch, n_outliers):
+    # Rows tell their number, outliers below zero.
+    rows = np.arange(1.0, 1001.0)[:, None], -np.arange(1.0, n_outliers + 1.0)[:, None]
+    monkeypatch.setattr(outliers, "inliers_and_outliers", lambda *_: rows)
+    tests = []
+    for contaminated in (False, True):
+        train, test, is_outlier = outliers.split("any", contaminated, 2, None)
+        assert not set(train[:, 0]) & set(test[:, 0])
+        assert len(np.unique(train)) == len(train)
+        np.testing.assert_array_equal(is_outlier, test[:, 0] < 0.0)
+        n_learned = np.sum(train < 0.0)
+        assert n_learned == (min(n_outliers // 2, 37) if contaminated else 0)
+        tests.append(test)
+    np.testing.assert_array_equal(*tests)
+
+
+def test_losses_to_other_detectors_are_named():
+    lines = [
+        {"table": "clean", "set": name, "method": method, "auc": auc, "precision": 0.5}
+        for name, methods in {
+            "won": {"skokde": 0.9, "IsolationForest": 0.8, "skokde, diag": 0.95},
+            "lost": {"skokde": 0.7, "IsolationForest": 0.6, "OneClassSVM": 0.8},
+        }.items()
+        for method, auc in methods.items()
+    ]
+    text = outliers.losses(pd.DataFrame(lines))
+    assert text == "- clean, lost, ROC AUC: skokde 0.700; OneClassSVM 0.800"
 
 
 @pytest.fixture(scope="module")

@@ -434,7 +434,8 @@ def test_repr_shows_changed_parameters_only():
 
 
 def test_public_names():
-    estimators = ["OnlineKDEClassifier", "OnlineKDEDensity", "OnlineKDEImputer"]
+    kinds = ("Classifier", "Density", "Imputer", "OutlierDetector")
+    estimators = [f"OnlineKDE{kind}" for kind in kinds]
     assert sorted(skokde.__all__) == ["DegenerateDataWarning", *estimators, "__version__"]
     assert re.fullmatch(r"\d+\.\d+\.\d+.*", skokde.__version__)
 
