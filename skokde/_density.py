@@ -24,7 +24,7 @@ from skokde._engine.experts import (
     reference_part,
     weights_by_kind,
 )
-from skokde._engine.kde import KDE, in_boxes, in_parts
+from skokde._engine.kde import KDE, KernelFamily, in_boxes, in_parts
 from skokde._engine.learn import learn
 from skokde._engine.mixture import Mixture
 from skokde._engine.outliers import inlier_moments, inliers
@@ -49,11 +49,15 @@ from skokde._validation import (
     warn_of_fall_back,
 )
 from skokde.distribution import GaussianMixtureDistribution, GaussianMixtureFamily
+from skokde.distribution.conditioning import Conditioner, conditioned
 from skokde.distribution.sampling import draws
 
 # In units of the largest density: where all Gaussians of a width and shape have less together, they
 # are left out of what is told of missing values.
 NEGLIGIBLE = 1e-4
+# Families of kernels whose regressions are kept: of an estimate, samples later than it, and three
+# short memories, in three shapes each.
+MOST_CONDITIONERS = 16
 
 
 class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
@@ -402,20 +406,65 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         key = settings.key, settings.shrinkage_target
         return self._snapshot.get("distribution", key, make)
 
-    def _conditional(self, features: np.ndarray, rows: np.ndarray) -> GaussianMixtureFamily:
+    def _conditional(
+        self, features: np.ndarray, rows: np.ndarray, others: np.ndarray
+    ) -> GaussianMixtureFamily:
         """What `distribution().conditional` gives, of the Gaussians that matter to the rows.
 
         Parameters
         ----------
-        features : (n_known,) array of intp
-            Some of the features, not all.
+        features, others : arrays of intp
+            Features that are known, and those that are asked for.
         rows : (n, n_known) array
         """
-        settings = self._settings()
-        kde = self._kde(settings).that_matter(features, rows, NEGLIGIBLE)
+        kde = self._kde(self._settings()).that_matter(features, rows, NEGLIGIBLE)
         weights, means, covariances = kde.gaussians()
         mixture = GaussianMixtureDistribution(weights / weights.sum(), means, covariances)
-        return mixture.conditional(features, rows)
+        return conditioned([Conditioner.of(mixture, features, others)], rows)
+
+    def _lasting_conditional(
+        self, features: np.ndarray, rows: np.ndarray, others: np.ndarray
+    ) -> GaussianMixtureFamily:
+        """The same of all Gaussians; what does not depend on the rows is kept for the next ones."""
+        kde = self._kde(self._settings())
+        conditioners, log_factors = [], []
+        for family, weights in zip(kde.families, kde.weights, strict=True):
+            used = np.argwhere(weights[0]).T
+            conditioner, expert, log_total = self._conditioner(family, used, features, others)
+            conditioners.append(conditioner)
+            log_factors.append(np.log(weights[0][tuple(used)])[expert] + log_total)
+        return conditioned(conditioners, rows, np.concatenate(log_factors)[None])
+
+    def _conditioner(
+        self, family: KernelFamily, used: np.ndarray, features: np.ndarray, others: np.ndarray
+    ) -> tuple[Conditioner, np.ndarray, float]:
+        """Of the Gaussians of some densities of a family, by the numbers of their parts and widths.
+
+        Returns
+        -------
+        conditioner : Conditioner
+        expert : (k,) array of intp
+            Which of the densities each Gaussian belongs to.
+        log_total : float
+            Logarithm of the sum of their weights, which are those that they have in the family.
+        """
+
+        def make() -> tuple[KernelFamily, tuple[Conditioner, np.ndarray, float]]:
+            alone = np.zeros((len(family.models.there), len(family.kernels.widths)))
+            alone[tuple(used)] = 1.0
+            gaussians = family.gaussians(alone)
+            weights, means, covariances = (
+                np.concatenate(arrays) for arrays in zip(*gaussians, strict=True)
+            )
+            total = weights.sum()
+            mixture = GaussianMixtureDistribution(weights / total, means, covariances)
+            expert = np.repeat(np.arange(len(gaussians)), [len(part[0]) for part in gaussians])
+            made = Conditioner.of(mixture, features, others), expert, float(np.log(total))
+            return family, made
+
+        # The value holds the family: as long as it is the same object it has not changed.
+        key = id(family), used, features, others
+        return self._snapshot.lasting("conditioners", key, make, n_kept=MOST_CONDITIONERS)[1]
 
     def sample(
         self, n_samples: int = 1, random_state: int | np.random.RandomState | None = None

@@ -270,7 +270,7 @@ class OnlineKDEImputer(OneToOneFeatureMixin, TransformerMixin, BaseWithDensity):
             if not len(others):
                 continue
             if len(features):
-                family = density._conditional(features, X[rows].take(features, axis=1))
+                family = density._conditional(features, X[rows].take(features, axis=1), others)
                 values = family.rvs(1, rng)[:, 0] if self.sample_posterior else family.mean
             elif self.sample_posterior:
                 values = draws(density.distribution(), len(rows), rng)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -55,22 +55,102 @@ def conditional(
     others = [j for j in range(distribution.n_features) if j not in set(numbers)]
     if not others:
         raise ValueError("All features are known: there is no distribution of others.")
-    known = marginal(distribution, numbers)
-    log_weights = posterior_log_weights(known, rows)
+    conditioner = Conditioner.of(distribution, numbers, others)
+    family = conditioned([conditioner], rows)
+    return family[0] if single else family
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Conditioner:
+    """What Gaussians tell of some features where others are known, whatever their values.
+
+    Attributes
+    ----------
+    kind : type
+        Of the distributions that are asked for.
+    known : Gaussians
+        Of the features that are known.
+    other_means : (k, b) array
+    gains : (k, b, a) array or None
+        How much others follow what is known.
+    covariances : (k, b, b) or (k, b) array
+        Of what is left then.
+    names : tuple of str or None
+        Of the other features.
+    """
+
+    kind: type[Gaussians]
+    known: Gaussians
+    other_means: np.ndarray
+    gains: np.ndarray | None
+    covariances: np.ndarray
+    names: tuple[str, ...] | None
+
+    @classmethod
+    def of(cls, distribution: Gaussians, numbers: Sequence[int], others: Sequence[int]) -> Self:
+        """Of features by their numbers; those that are neither are integrated out."""
+        gains, covariances = regressions(distribution.covariances, numbers, others)
+        return cls(
+            type(distribution),
+            marginal(distribution, numbers),
+            distribution.means[:, others],
+            gains,
+            covariances,
+            distribution.names_of(others),
+        )
+
+    def arrays(self, some: np.ndarray, independent: bool) -> tuple[np.ndarray, ...]:
+        """Known means, other means, gains and covariances of some components.
+
+        Parameters
+        ----------
+        some : (m,) array of intp
+        independent : bool
+            Whether features are, in all that there is; else covariances are matrices.
+        """
+        covariances, b = self.covariances[some], self.other_means.shape[1]
+        gains = np.zeros((len(some), b, self.known.n_features))
+        if self.gains is not None:
+            gains = self.gains[some]
+        elif not independent:
+            covariances = covariances[:, :, None] * np.eye(b)
+        return self.known.means[some], self.other_means[some], gains, covariances
+
+
+def conditioned(
+    conditioners: Sequence[Conditioner], rows: np.ndarray, log_factors: np.ndarray | None = None
+) -> GaussianMixtureFamily:
+    """Distributions for rows of what is known, of the components of some mixtures together.
+
+    Parameters
+    ----------
+    conditioners : sequence of Conditioner
+    rows : (n, a) array
+    log_factors : (n, k) or (1, k) array, default=None
+        Logarithms of what the weights of all components are multiplied by.
+    """
+    first = conditioners[0]
+    log_weights = posterior_log_weights([c.known for c in conditioners], rows, log_factors)
     # What is beyond rounding for all rows, of thousands of components nearly all, costs nothing.
     used = np.flatnonzero((log_weights > NEGLIGIBLE).any(axis=0))
-    gains, covariances = regressions(distribution.covariances[used], numbers, others)
-    family = GaussianMixtureFamily(
-        type(distribution),
+    stops = np.cumsum([len(c.other_means) for c in conditioners])
+    parts = np.split(used, np.searchsorted(used, stops[:-1]))
+    independent = all(c.gains is None for c in conditioners)
+    arrays = [
+        c.arrays(part - (stop - len(c.other_means)), independent)
+        for c, part, stop in zip(conditioners, parts, stops, strict=True)
+    ]
+    known_means, other_means, gains, covariances = map(np.concatenate, zip(*arrays, strict=True))
+    return GaussianMixtureFamily(
+        first.kind,
         log_weights[:, used],
-        known.means[used],
-        distribution.means[used[:, None], others],
-        gains,
+        known_means,
+        other_means,
+        None if independent else gains,
         covariances,
         rows,
-        distribution.names_of(others),
+        first.names,
     )
-    return family[0] if single else family
 
 
 def regressions(
@@ -95,21 +175,37 @@ def regressions(
     return gains, left @ left.transpose(0, 2, 1)
 
 
-def posterior_log_weights(known: Gaussians, rows: np.ndarray) -> np.ndarray:
-    """Logarithms (n, k) of what the components weigh where some features are known.
+def posterior_log_weights(
+    mixtures: Sequence[Gaussians], rows: np.ndarray, log_factors: np.ndarray | None = None
+) -> np.ndarray:
+    """Logarithms (n, k) of what the components of all mixtures weigh where rows are known.
 
     Where all squared distances overflow, the component weighs all that is nearest in its own units.
+
+    Parameters
+    ----------
+    mixtures : sequence of Gaussians
+    rows : (n, d) array
+    log_factors : (n, k) or (1, k) array, default=None
+        Logarithms of what weights are multiplied by.
     """
-    out = np.empty((len(rows), known.n_components))
-    for some in pieces(len(rows), known.n_components):
-        terms = known.log_terms(rows[some])
+    k = sum(mixture.n_components for mixture in mixtures)
+    factors = np.zeros((1, k)) if log_factors is None else log_factors
+    out = np.empty((len(rows), k))
+    for some in pieces(len(rows), k):
+        terms = np.concatenate([mixture.log_terms(rows[some]) for mixture in mixtures], axis=1)
+        terms += factors if len(factors) == 1 else factors[some]
         lost = np.flatnonzero(~(terms.max(axis=1) > -np.inf))
         if len(lost):
-            size = np.abs(rows[some][lost]).max(axis=1)
-            directions = Gaussians(
-                known.weights, np.zeros_like(known.means), known.covariances
-            ).log_terms(1e100 * (rows[some][lost] / size[:, None]))
-            nearest = np.where(known.weights > 0.0, directions, -np.inf).argmax(axis=1)
+            far = rows[some][lost]
+            far = 1e100 * (far / np.abs(far).max(axis=1, keepdims=True))
+            centered = [
+                Gaussians(m.weights, np.zeros_like(m.means), m.covariances) for m in mixtures
+            ]
+            directions = np.concatenate([mixture.log_terms(far) for mixture in centered], axis=1)
+            weighs = factors + np.concatenate([m.log_weights for m in mixtures]) > -np.inf
+            weighs = weighs if len(factors) == 1 else weighs[some][lost]
+            nearest = np.where(weighs, directions, -np.inf).argmax(axis=1)
             terms[lost] = -np.inf
             terms[lost, nearest] = 0.0
         out[some] = terms - logsumexp(terms, axis=1, keepdims=True)
@@ -303,13 +399,14 @@ class GaussianMixtureFamily:
         """
         self._check_one_dimension("ppf")
         q = np.atleast_1d(np.asarray(q, dtype=float))
-        deviations, out = (
-            np.sqrt(variances_of(self.covariances)[:, 0]),
-            np.empty((len(self), len(q))),
-        )
+        out, deviations = np.empty((len(self), len(q))), np.sqrt(variances_of(self.covariances))
         for rows in pieces(len(self), self.known_means.size + len(q) * len(deviations)):
-            weights, means = np.exp(self.log_weights[rows]), self._means(rows)[:, :, 0]
-            out[rows] = quantiles(q, weights, means, deviations)
+            # Of those that weigh anything in any row none needs more than that of the most.
+            n = np.count_nonzero(self.log_weights[rows] > NEGLIGIBLE, axis=1).max()
+            most = np.argpartition(-self.log_weights[rows], n - 1, axis=1)[:, :n]
+            weights = np.exp(np.take_along_axis(self.log_weights[rows], most, axis=1))
+            means = np.take_along_axis(self._means(rows)[:, :, 0], most, axis=1)
+            out[rows] = quantiles(q, weights, means, deviations[most, 0])
         return out
 
     def _check_one_dimension(self, name: str) -> None:

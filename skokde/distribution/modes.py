@@ -147,7 +147,7 @@ def landed(distribution: Gaussians, points: np.ndarray) -> np.ndarray:
     pulls = np.einsum("kij,kj->ki", precisions, distribution.means)
     k, d = distribution.means.shape
     for some in pieces(len(far), k):
-        shares = np.exp(posterior_log_weights(distribution, points[far[some]]))
+        shares = np.exp(posterior_log_weights([distribution], points[far[some]]))
         precision = (shares @ precisions.reshape(k, d * d)).reshape(-1, d, d)
         out[far[some]] = np.linalg.solve(precision, (shares @ pulls)[:, :, None])[:, :, 0]
     return out
@@ -165,7 +165,7 @@ def slopes(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Of the log-density at points: gradients, average precisions and Hessians."""
     k, d = distribution.means.shape
-    shares = np.exp(posterior_log_weights(distribution, points))
+    shares = np.exp(posterior_log_weights([distribution], points))
     precision = (shares @ precisions.reshape(k, d * d)).reshape(-1, d, d)
     pulls = np.einsum("kij,nkj->nki", precisions, distribution.means - points[:, None])
     pulls = np.where(shares[:, :, None] > 0.0, pulls, 0.0)
