@@ -6,6 +6,7 @@ from skokde._classifier import OnlineKDEClassifier
 from skokde._density import OnlineKDEDensity
 from skokde._imputer import OnlineKDEImputer
 from skokde._outliers import OnlineKDEOutlierDetector
+from skokde._regressor import OnlineKDERegressor
 from skokde._validation import DegenerateDataWarning
 
 __version__ = version("skokde")
@@ -16,5 +17,6 @@ __all__ = [
     "OnlineKDEDensity",
     "OnlineKDEImputer",
     "OnlineKDEOutlierDetector",
+    "OnlineKDERegressor",
     "__version__",
 ]

@@ -7,6 +7,7 @@ from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
+from scipy.sparse import issparse
 from sklearn.utils import check_array
 from sklearn.utils.validation import validate_data
 
@@ -234,6 +235,37 @@ def check_rows_and_labels(
     return validate_data(estimator, X, y, reset=reset, **_expected_of_rows(estimator))
 
 
+def check_rows_and_outputs(
+    estimator: Any, X: Any, y: Any, *, reset: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """The same for rows and their outputs, (n,) or (n, n_outputs) float64 arrays."""
+    if not reset and _is_ready(estimator, X) and _are_outputs(y, len(X)):
+        return X, y
+    _check_unmasked(X, "X")
+    _check_unmasked(y, "y")
+    if issparse(y):
+        raise TypeError("y is sparse: give a dense array.")
+    X, y = validate_data(
+        estimator, X, y, reset=reset, multi_output=True, **_expected_of_rows(estimator)
+    )
+    y = check_array(y, dtype=np.float64, ensure_2d=False, input_name="y")
+    if np.abs(y).max() > LARGEST_VALUE:
+        raise ValueError(
+            f"Values beyond {LARGEST_VALUE:g} in y. Their squares overflow. Rescale y."
+        )
+    return X, y
+
+
+def check_outputs(estimator: Any, y: np.ndarray) -> None:
+    """Refuse outputs of another number or shape than before."""
+    known = () if estimator._is_column else (estimator.n_outputs_,)
+    if y.shape[1:] != known:
+        raise ValueError(
+            f"y has the shape {y.shape}, but {type(estimator).__name__} is expecting "
+            f"{(len(y), *known)}, as it has learned."
+        )
+
+
 def _expected_of_rows(estimator: Any) -> dict[str, Any]:
     finite = "allow-nan" if estimator._takes_missing_values else True
     return {"dtype": np.float64, "order": "C", "ensure_all_finite": finite}
@@ -258,6 +290,17 @@ def _is_ready(estimator: Any, X: Any) -> bool:
 
 def _are_labels(y: Any, n: int) -> bool:
     return type(y) is np.ndarray and y.shape == (n,) and y.dtype.kind in "biuU"
+
+
+def _are_outputs(y: Any, n: int) -> bool:
+    return (
+        type(y) is np.ndarray
+        and y.dtype == np.float64
+        and y.ndim in (1, 2)
+        and len(y) == n
+        and y.size > 0
+        and bool((np.abs(y) <= LARGEST_VALUE).all())
+    )
 
 
 def _check_unmasked(array: Any, name: str) -> None:

@@ -474,6 +474,13 @@ def remembered(expert_counts: np.ndarray, prior: np.ndarray, most: float) -> np.
     return prior + learned * min(1.0, most / max(learned.sum(), most))
 
 
+def without_prior(state: State, settings: Settings) -> np.ndarray:
+    """Counts (n_experts,) of the samples alone that speak for each of the experts."""
+    counts, prior = adapted(state, settings).expert_counts, prior_counts(settings)
+    learned = np.maximum(counts - prior, 0.0)
+    return np.maximum(learned, LEAST_SHARE * prior) if learned.any() else counts
+
+
 def predict_pending(state: State, settings: Settings, references: References) -> State:
     """The state after the prediction of the newest rows, by what there was before them.
 

@@ -10,12 +10,14 @@ from skokde.distribution.divergence import (
     kl_divergence,
 )
 from skokde.distribution.modes import Modes
+from skokde.distribution.scoring import crps
 
 __all__ = [
     "Estimate",
     "GaussianMixtureDistribution",
     "GaussianMixtureFamily",
     "Modes",
+    "crps",
     "hellinger",
     "integrated_squared_error",
     "jensen_shannon",

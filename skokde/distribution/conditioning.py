@@ -248,6 +248,24 @@ class GaussianMixtureFamily:
     values: np.ndarray
     feature_names: tuple[str, ...] | None = None
 
+    @classmethod
+    def unconditional(cls, distribution: Gaussians, n: int) -> Self:
+        """The same distribution for so many rows of which nothing is known."""
+        weights, means, covariances = distribution.arrays
+        nothing, k = np.empty((n, 0)), len(weights)
+        log_weights = np.tile(distribution.log_weights, (n, 1))
+        names = distribution.feature_names
+        return cls(
+            type(distribution),
+            log_weights,
+            np.empty((k, 0)),
+            means,
+            None,
+            covariances,
+            nothing,
+            names,
+        )
+
     def __post_init__(self) -> None:
         for value in self._fields():
             if isinstance(value, np.ndarray):
@@ -273,13 +291,13 @@ class GaussianMixtureFamily:
 
     def __getitem__(self, row: int) -> Gaussians:
         """The distribution of a row."""
+        weights, means = self.components_of(row)
+        return self.kind(weights, means, self.covariances, self.feature_names)
+
+    def components_of(self, row: int) -> tuple[np.ndarray, np.ndarray]:
+        """Weights (k,) and means (k, n_features) of the components in a row."""
         weights = np.exp(self.log_weights[row])
-        return self.kind(
-            weights / weights.sum(),
-            self._means(slice(row, row + 1 or None))[0],
-            self.covariances,
-            self.feature_names,
-        )
+        return weights / weights.sum(), self._means(slice(row, row + 1 or None))[0]
 
     @property
     def n_features(self) -> int:
@@ -368,9 +386,8 @@ class GaussianMixtureFamily:
         rng = generator(random_state)
         out = np.empty((len(self), size, self.n_features))
         for row in range(len(self)):
-            weights = np.exp(self.log_weights[row])
-            chosen = rng.choice(len(weights), size=size, p=weights / weights.sum())
-            means = self._means(slice(row, row + 1))[0]
+            weights, means = self.components_of(row)
+            chosen = rng.choice(len(weights), size=size, p=weights)
             out[row] = normal_draws(means, self.covariances, chosen, rng)
         return out
 

@@ -1,7 +1,7 @@
 """Store small models in the present format, for all later versions to load.
 
-Run it once when `skokde._persistence.FORMAT` has been raised, and commit the files. Those of
-earlier formats stay as they are.
+Run it once when `skokde._persistence.FORMAT` has been raised or there is a new kind, and commit the
+files. Those that there are stay as they are.
 """
 
 import pickle
@@ -9,7 +9,13 @@ from pathlib import Path
 
 import numpy as np
 
-from skokde import OnlineKDEClassifier, OnlineKDEDensity, OnlineKDEImputer
+from skokde import (
+    OnlineKDEClassifier,
+    OnlineKDEDensity,
+    OnlineKDEImputer,
+    OnlineKDEOutlierDetector,
+    OnlineKDERegressor,
+)
 from skokde._persistence import FORMAT
 
 
@@ -49,6 +55,8 @@ def fitted_models():
     holes = np.where(rng.random(X.shape) < 0.2, np.nan, X)
     yield "classifier-missing", OnlineKDEClassifier().fit(holes, labels), holes, "score_samples"
     yield "imputer", OnlineKDEImputer().fit(holes), holes, "transform"
+    yield "detector", OnlineKDEOutlierDetector().fit(X), X, "score_samples"
+    yield "regressor", OnlineKDERegressor().fit(holes, X @ [1.0, 2.0, 3.0]), holes, "predict"
 
 
 def main():
@@ -61,8 +69,9 @@ def main():
             "scores": getattr(estimator, method)(rows),
             "layout": stored_layout(estimator),
         }
-        with (Path(__file__).parent / f"format-{FORMAT}-{kind}.pkl").open("xb") as file:
-            pickle.dump(content, file, protocol=4)
+        path = Path(__file__).parent / f"format-{FORMAT}-{kind}.pkl"
+        if not path.exists():
+            path.write_bytes(pickle.dumps(content, protocol=4))
 
 
 if __name__ == "__main__":
