@@ -340,7 +340,7 @@ class OnlineKDERegressor(MultiOutputMixin, RegressorMixin, BaseWithDensity):
             )
         known = np.flatnonzero(~lacks[0])
         with one_blas_thread():
-            return self._family(X[:, known], known, self._outputs)
+            return self._family(X.take(known, axis=1), known, self._outputs)
 
     def sample_y(
         self,
@@ -431,7 +431,7 @@ class OnlineKDERegressor(MultiOutputMixin, RegressorMixin, BaseWithDensity):
         """Numbers of some rows at a time, with the distributions of outputs in these."""
         with one_blas_thread():
             for rows, known in patterns(X):
-                some = X[np.ix_(rows, known)]
+                some = X[rows].take(known, axis=1)
                 order = in_boxes(some, MANY_TERMS) if len(known) else np.arange(len(some))
                 for start in range(0, len(some), BLOCK):
                     part = order[start : start + BLOCK]
