@@ -3,8 +3,9 @@
     pip install ".[plot]" && python examples/regression_bands.py
 
 Left, one of two curves comes by chance, with noise that grows. Right, the output of a stream jumps
-in the middle: rows come one at a time, each is predicted before it is learned, and the bands are the
-intervals of 90 % that were predicted then. With `forgetting_factor="predictive"` the model follows.
+in the middle: rows come one at a time, each is predicted before it is learned, and the bands are
+the intervals of 90 % that were predicted then. With `forgetting_factor="predictive"` the model
+follows.
 """
 
 import argparse

@@ -300,7 +300,7 @@ class OnlineKDEImputer(OneToOneFeatureMixin, TransformerMixin, BaseWithDensity):
         Returns
         -------
         ndarray of str objects
-            Those of indicators begin with "missingindicator_".
+            Those of indicators begin with ``missingindicator_``.
         """
         check_is_fitted(self)
         names = super().get_feature_names_out(input_features)

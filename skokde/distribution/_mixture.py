@@ -25,7 +25,7 @@ from skokde.distribution.modes import Modes
 
 @dataclass(frozen=True, eq=False, repr=False)
 class GaussianMixtureDistribution(Gaussians):
-    r"""A mixture of Gaussians, with the names of :data:`scipy.stats.multivariate_normal`.
+    """A mixture of Gaussians, with the names of :data:`scipy.stats.multivariate_normal`.
 
     What fitted estimators give by their method ``distribution``; it can be made by hand, too. It is
     frozen: its arrays are read-only, and it does not change when the estimator learns.
@@ -35,10 +35,9 @@ class GaussianMixtureDistribution(Gaussians):
     weights : array-like of shape (n_components,)
         Not negative; their sum is one.
     means : array-like of shape (n_components, n_features)
-    covariances : array-like of shape (n_components, n_features, n_features) or \
-            (n_components, n_features)
-        Positive definite; the latter are variances of features that are independent within each
-        component.
+    covariances : array-like of shape (k, n_features, n_features) or (k, n_features)
+        Positive definite, of k = n_components; the latter are variances of features that are
+        independent within each component.
     feature_names : sequence of str, default=None
         With them, features can be given by name.
 
@@ -77,7 +76,7 @@ class GaussianMixtureDistribution(Gaussians):
 
         Returns
         -------
-        float or ndarray of shape (*size, n_features)
+        float or ndarray of shape size + (n_features,)
             Squeezed, as SciPy does.
 
         Examples
