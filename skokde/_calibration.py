@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from skokde._engine.experts import build_kde, discriminant_moments
-from skokde._engine.kde import KDE, in_boxes
+from skokde._engine.kde import KDE, in_boxes, log_sum
 from skokde._engine.outliers import inlier_moments
 from skokde._engine.pooling import LogLinearPool, learn_pool, linear_discriminants
 from skokde._engine.recent import counts_of_runs
@@ -36,8 +36,10 @@ SHORT_WINDOW = 4
 LONG_STREAM = 500
 # Samples by whose number it goes there how long predictions are remembered, at most.
 MOST_FOLLOWED = 4000.0
-# As many predicted rows are kept as are in this number of windows.
+# As many predicted rows are kept as are in this number of windows, but this number at least: what
+# p-values refer to.
 KEPT = 3
+LEAST_KEPT = 600
 # For the log-density of a row that is too far away for any.
 LOWEST = -1e300
 
@@ -118,6 +120,15 @@ class ReplayBuffer(NamedTuple):
     counts: np.ndarray
     log_densities: np.ndarray
 
+    def newer_half(self) -> tuple[np.ndarray, np.ndarray]:
+        """Scores and counts of the newer rows of which no value is missing.
+
+        The older ones were predicted when less was known.
+        """
+        newer = np.arange(len(self.rows)) >= len(self.rows) // 2
+        chosen = newer & ~np.isnan(self.rows).any(axis=1)
+        return class_scores(self.log_densities[chosen].T), self.counts[chosen]
+
     def last(self, numbers: np.ndarray) -> ReplayBuffer:
         """At most so many rows of each class, the last ones."""
         last = [np.flatnonzero(self.codes == c)[::-1][:n] for c, n in enumerate(numbers)]
@@ -147,7 +158,7 @@ class Calibration(NamedTuple):
         The last row.
     pending : PendingBatch or None
     replay : ReplayBuffer or None
-        The last rows of earlier windows, of each class `KEPT` times as many as are in one.
+        The last rows of earlier windows, of each class its share of as many as are kept.
     """
 
     pool: LogLinearPool
@@ -328,11 +339,23 @@ class Calibration(NamedTuple):
             n_samples,
         )
         own = np.maximum(log_densities[:, rows[-n:], codes[-n:]].T, LOWEST)
-        new = new._replace(log_densities=own)
+        new, n_kept = new._replace(log_densities=own), max(KEPT * n, LEAST_KEPT)
         return calibration._replace(
             pool=self.pool.with_classes(seen, pool),
-            replay=earlier.followed_by(new).last(np.ceil(KEPT * n * shares).astype(np.intp)),
+            replay=earlier.followed_by(new).last(np.ceil(n_kept * shares).astype(np.intp)),
         )
+
+
+def class_scores(log_densities: np.ndarray) -> np.ndarray:
+    """How well rows fit into classes: logarithms of the means of the densities that are pooled.
+
+    Unlike weighted ones, these means do not change with what is predicted.
+
+    Parameters
+    ----------
+    log_densities : (n_densities, ...) array
+    """
+    return log_sum(log_densities) - np.log(len(log_densities))
 
 
 def class_rebalanced(earlier: ReplayBuffer, new: ReplayBuffer, shares: np.ndarray) -> ReplayBuffer:

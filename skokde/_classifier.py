@@ -14,7 +14,7 @@ from sklearn.utils.multiclass import check_classification_targets, unique_labels
 from sklearn.utils.validation import check_is_fitted
 
 from skokde._base import BaseOnlineKDE, Snapshot, one_blas_thread, unchanged_on_error
-from skokde._calibration import Calibration, PendingBatch
+from skokde._calibration import LOWEST, Calibration, PendingBatch, class_scores
 from skokde._density import DENSITY_PARAMETERS, OnlineKDEDensity
 from skokde._engine._append import age_class_counts
 from skokde._engine.class_memory import ClassMemory
@@ -44,6 +44,7 @@ from skokde._persistence import (
     expect_array,
     unpacked,
 )
+from skokde._ranks import rank_p_values
 from skokde._validation import (
     check_bandwidth,
     check_flag,
@@ -390,6 +391,74 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
             log p(x), the densities of the classes weighted by their priors, in nats.
         """
         return np.logaddexp.reduce(self.predict_joint_log_proba(X), axis=1)
+
+    def outlier_p_values(self, X: ArrayLike) -> np.ndarray:
+        """P-values of rows for belonging to any of the known classes.
+
+        Probabilities are of the known classes, and one of them has to win. A low p-value says that
+        none of them fits.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows that have not been learned, without missing values.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            Shares of rows that fitted their own classes no better, before they were learned, than
+            these fit the best of all: at most 5 % of the rows of known classes have p-values of
+            5 % or less. Of the newer half of 600 rows, or of three windows of the calibration, and
+            the row itself: never 0. One, where no row has been predicted yet, as in the first 20 of
+            each class, or with one threshold, one kernel, and ``calibrate=False``.
+
+        Raises
+        ------
+        NotFittedError
+            Before the first row.
+        ValueError
+            For missing values: what is not known of a row can't tell against it, and densities of
+            fewer features have other units.
+
+        See Also
+        --------
+        OnlineKDEOutlierDetector : P-values without classes, also for streams that drift.
+
+        Notes
+        -----
+        Inductive conformal p-values (Vovk, Gammerman, Shafer 2005, Algorithmic Learning in a Random
+        World). How well a row fits into a class is the logarithm of the mean of the densities that
+        are pooled. They are conservative, since the best class of a row may be another one than its
+        own.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_digits
+        >>> from skokde import OnlineKDEClassifier
+        >>> X, y = load_digits(return_X_y=True)
+        >>> known = y < 2
+        >>> classifier = OnlineKDEClassifier(covariance_type="diag").fit(X[known], y[known])
+        >>> p = classifier.outlier_p_values(X[y == 7])  # which is neither 0 nor 1
+        >>> bool((p <= 0.05).mean() > 0.9)
+        True
+        """
+        X = self._checked(X)
+        if np.isnan(X).any():
+            raise ValueError(
+                "X has missing values, and densities of what is known have other units: fill them "
+                "in, as by an OnlineKDEImputer."
+            )
+        replay = self._calibration.replay
+        with one_blas_thread():
+            settings = self._scoring_settings()
+            # Other settings than those by which rows were predicted take effect in the next call
+            # that learns.
+            if replay is None or replay.log_densities.shape[1] != settings.n_densities:
+                return np.ones(len(X))
+            every = (True,) * settings.n_groups
+            groups = self._log_densities_of_groups(X, self.class_prior_, settings, every)
+            best = np.maximum(class_scores(groups).max(axis=1), LOWEST)
+            return rank_p_values(best, *replay.newer_half())
 
     def distribution(self, label: Any = None) -> GaussianMixtureDistribution:
         """The mixture of a class as the classifier scores it, or of all classes together.

@@ -14,6 +14,7 @@ from skokde._base import Snapshot, one_blas_thread, unchanged_on_error
 from skokde._density import OnlineKDEDensity
 from skokde._engine.state import Settings
 from skokde._persistence import expect, expect_array, unpacked
+from skokde._ranks import rank_p_values
 from skokde._validation import (
     TINY,
     check_flag,
@@ -35,9 +36,6 @@ LEAST_HELD = 30
 LEVEL = 0.01
 # For the log-density of a row that is too far away for any.
 LOWEST = -1e300
-# What log-densities that are the same but for rounding differ by, relative to their size or one
-# nat: equal rows must not be told apart by whether they were scored alone or with others.
-SAME = 1e-9
 # Rows that are learned at a time; it only bounds the memory that a call takes.
 BLOCK = 4096
 
@@ -99,15 +97,7 @@ class Reference(NamedTuple):
 
     def p_values(self, log_densities: np.ndarray) -> np.ndarray:
         """Shares (n,) of rows that were not more probable than these, themselves included."""
-        known, counts = self.newer()
-        if not len(known):
-            return np.ones(len(log_densities))
-        order = np.argsort(known)
-        below = np.append(0.0, np.cumsum(counts[order]))
-        at_most = log_densities + SAME * np.maximum(np.abs(log_densities), 1.0)
-        ranks = np.searchsorted(known[order], at_most, side="right")
-        own = counts.mean()
-        return np.minimum((own + below[ranks]) / (own + below[-1]), 1.0)
+        return rank_p_values(log_densities, *self.newer())
 
     def of(self, X: np.ndarray, log_densities: np.ndarray) -> np.ndarray:
         """Log-densities of rows, those held as they were predicted.
