@@ -11,12 +11,33 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 import skokde
-from skokde import OnlineKDEClassifier, OnlineKDEDensity
+from skokde import (
+    OnlineKDEClassifier,
+    OnlineKDEDensity,
+    OnlineKDEImputer,
+    OnlineKDEOutlierDetector,
+    OnlineKDERegressor,
+)
 
 PACKAGE = str(Path(skokde.__file__).parent)
 
 both_estimators = pytest.mark.parametrize(
     "Estimator", [OnlineKDEDensity, OnlineKDEClassifier], ids=["density", "classifier"]
+)
+ESTIMATORS = [
+    OnlineKDEDensity,
+    OnlineKDEClassifier,
+    OnlineKDEImputer,
+    OnlineKDERegressor,
+    OnlineKDEOutlierDetector,
+]
+# The detector learns row by row in either, which takes a minute to trace.
+all_calls = pytest.mark.parametrize(
+    ("Estimator", "method"),
+    [
+        *((Estimator, "partial_fit") for Estimator in ESTIMATORS),
+        *((Estimator, "fit") for Estimator in ESTIMATORS[:-1]),
+    ],
 )
 
 
@@ -52,8 +73,7 @@ def traced(call, on_line):
             sys.settrace(previous)
 
 
-@pytest.mark.parametrize("method", ["fit", "partial_fit"])
-@both_estimators
+@all_calls
 def test_stopped_at_any_line(state_of, Estimator, method):
     X, y = stream()
     fitted = Estimator().fit(X[:100], y[:100])
