@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from numbers import Real
 from typing import Any, Self
 
@@ -17,14 +17,19 @@ from skokde._density import OnlineKDEDensity
 from skokde._engine.experts import without_prior
 from skokde._engine.kde import in_boxes
 from skokde._engine.missing import patterns
+from skokde._engine.state import INITIAL_LIMIT, Settings
+from skokde._engine.whitening import corrected_features
 from skokde._persistence import expect
 from skokde._validation import (
     check_n_samples,
     check_outputs,
     check_rows,
     check_rows_and_outputs,
+    check_settings,
     check_values,
     check_weights,
+    warn_of_corrections,
+    warn_of_fall_back,
 )
 from skokde._with_density import BaseWithDensity
 from skokde.distribution import GaussianMixtureFamily
@@ -145,13 +150,14 @@ class OnlineKDERegressor(MultiOutputMixin, RegressorMixin, BaseWithDensity):
         Warns
         -----
         DegenerateDataWarning
-            As in :meth:`OnlineKDEDensity.fit`; outputs are numbered after the features.
+            If features are constant, or linear functions of each other, after 30 samples or more;
+            or if the rule that ``bandwidth`` names finds no scale.
         """
-        with unchanged_on_error(self):
+        with unchanged_on_error(self), one_blas_thread():
             X, y = check_rows_and_outputs(self, X, y, reset=True)
             weights = check_weights(sample_weight, len(X), some_positive=True)
             self._forget()
-            return self._learn(X, y, weights, OnlineKDEDensity.fit)
+            return self._learn(X, y, weights, is_all=True)
 
     def partial_fit(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
@@ -186,28 +192,45 @@ class OnlineKDERegressor(MultiOutputMixin, RegressorMixin, BaseWithDensity):
         DegenerateDataWarning
             As in :meth:`fit`, in the call that brings the 30th sample.
         """
-        with unchanged_on_error(self):
+        with unchanged_on_error(self), one_blas_thread():
             X, y = check_rows_and_outputs(self, X, y, reset=not hasattr(self, "n_features_in_"))
             weights = check_weights(sample_weight, len(X))
-            return self._learn(X, y, weights, OnlineKDEDensity.partial_fit)
+            return self._learn(X, y, weights)
 
     def _learn(
-        self,
-        X: np.ndarray,
-        y: np.ndarray,
-        weights: np.ndarray,
-        method: Callable[..., OnlineKDEDensity],
+        self, X: np.ndarray, y: np.ndarray, weights: np.ndarray, is_all: bool = False
     ) -> Self:
-        """Learn validated rows by a method of the density."""
-        n_outputs, is_column = 1 if y.ndim == 1 else y.shape[1], y.ndim == 1
+        """Learn validated rows, a density in place of the one before."""
         if hasattr(self, "density_"):
             check_outputs(self, y)
         check_values(self, X)
-        rows = np.column_stack([X, y])
-        self.density_ = method(self._present_density(), rows, sample_weight=weights)
-        self.n_outputs_, self._is_column = n_outputs, is_column
+        rows, density = np.column_stack([X, y]), self._present_density()
+        settings = check_settings(self, rows.shape[1])
+        density._check_n_jobs()
+        vars(density)["n_features_in_"] = rows.shape[1]
+        seen_before = getattr(density, "_n_samples_seen", 0.0)
+        density._learn(rows, weights, settings)
+        if is_all and density._waiting is not None:
+            density._start(settings)
+        self.density_ = density
+        self.n_outputs_, self._is_column = rows.shape[1] - X.shape[1], y.ndim == 1
         self._snapshot = Snapshot(getattr(self, "_snapshot", None))
+        if seen_before < INITIAL_LIMIT <= density._n_samples_seen:
+            self._warn(settings)
         return self
+
+    def _warn(self, settings: Settings) -> None:
+        """Warn of what the features do not tell: that they tell the outputs exactly is no fault."""
+        density = self.density_
+        if settings.bandwidth.follows_data:
+            _, mean, covariance = density._inlier_moments()
+            d, structure = self.n_features_in_, settings.structure
+            covariance = covariance[:d] if covariance.ndim == 1 else covariance[:d, :d]
+            corrected = corrected_features(mean[:d], np.ascontiguousarray(covariance), structure)
+            if corrected.any():
+                warn_of_corrections(self, corrected)
+        if settings.bandwidth.fell_back(density._kernel_frame(settings)):
+            warn_of_fall_back(self)
 
     def predict(
         self,

@@ -164,6 +164,20 @@ def test_empty_features():
     assert not dropped.empty_features_.any()
 
 
+def test_frames_of_polars():
+    polars = pytest.importorskip("polars")
+    holes = with_holes(line())
+    frame = polars.DataFrame(holes, schema=["a", "b", "c"])
+    imputer = OnlineKDEImputer(add_indicator=True).set_output(transform="polars").fit(frame)
+    filled = imputer.transform(frame)
+    assert filled.columns == imputer.get_feature_names_out().tolist()
+    expected = OnlineKDEImputer(add_indicator=True).fit(holes).transform(holes)
+    np.testing.assert_array_equal(filled.to_numpy(), expected)
+    # polars has a missing value of its own.
+    nulls = frame.fill_nan(None)
+    np.testing.assert_array_equal(imputer.transform(nulls).to_numpy(), expected)
+
+
 def test_frames():
     X = pd.DataFrame(with_holes(line()), columns=["a", "b", "c"])
     imputer = OnlineKDEImputer(add_indicator=True).set_output(transform="pandas").fit(X)

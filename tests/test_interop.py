@@ -6,7 +6,7 @@ from sklearn.datasets import load_iris
 from sklearn.inspection import DecisionBoundaryDisplay
 from sklearn.utils import shuffle
 
-from skokde import OnlineKDEClassifier, OnlineKDEDensity
+from skokde import OnlineKDEClassifier, OnlineKDEDensity, OnlineKDERegressor
 
 
 @pytest.fixture(scope="module")
@@ -31,6 +31,21 @@ def test_river_learns_and_predicts_row_by_row(iris):
         model.learn_one(x, label)
         direct.partial_fit(row[None], [label], classes=[0, 1, 2])
     assert right / len(y) > 0.88
+
+
+def test_river_regresses_row_by_row():
+    compat = pytest.importorskip("river.compat")
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 2))
+    y = X[:, 0] - 2.0 * X[:, 1]
+    model, direct = compat.convert_sklearn_to_river(OnlineKDERegressor()), OnlineKDERegressor()
+    for row, value in zip(X, y.tolist(), strict=True):
+        x = dict(zip("ab", row.tolist(), strict=True))
+        if direct.__sklearn_is_fitted__():
+            assert model.predict_one(x) == pytest.approx(direct.predict(row[None])[0], rel=1e-9)
+        model.learn_one(x, value)
+        direct.partial_fit(row[None], [value])
+    assert model.predict_one({"a": 1.0, "b": 1.0}) == pytest.approx(-1.0, abs=0.2)
 
 
 def test_river_has_no_wrapper_for_densities():

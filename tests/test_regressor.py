@@ -3,6 +3,7 @@
 import pickle
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import integrate, stats
 from sklearn import config_context
@@ -18,7 +19,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from skokde import OnlineKDEDensity, OnlineKDERegressor
+from skokde import DegenerateDataWarning, OnlineKDEDensity, OnlineKDERegressor
 from skokde.distribution import GaussianMixtureDistribution, crps
 
 both_structures = pytest.mark.parametrize("covariance_type", ["full", "diag"])
@@ -355,6 +356,28 @@ def test_degenerate_data(covariance_type, case):
         np.testing.assert_allclose(mean, y, atol=1e-9)
     if case == "y is X":
         assert r2_score(y, mean) > (0.98 if covariance_type == "full" else 0.9)
+
+
+def test_warnings_tell_of_features_alone():
+    X, y = waves(60, d=3)
+    X[:, 1] = 4.0
+    names = ["first", "constant", "last"]
+    frame = pd.DataFrame(X, columns=names)
+    with pytest.warns(
+        DegenerateDataWarning, match="OnlineKDERegressor.*others: constant. "
+    ) as told:
+        OnlineKDERegressor().fit(frame, y)
+    assert told[0].filename == __file__
+    later = OnlineKDERegressor().partial_fit(frame[:20], y[:20])
+    with pytest.warns(DegenerateDataWarning, match="constant") as told:
+        later.partial_fit(frame[20:], y[20:])
+    assert told[0].filename == __file__
+    # That outputs follow from features exactly, or are constant, is no fault of these.
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    exact = OnlineKDERegressor().fit(X, X @ [1.0, -2.0])
+    assert exact.predict([[1.0, 1.0]]) == pytest.approx(-1.0, abs=0.3)
+    OnlineKDERegressor().fit(X, np.ones(60))
+    OnlineKDERegressor(bandwidth=np.ones(3)).fit(np.ones((60, 2)), y)
 
 
 @pytest.mark.parametrize("library", ["pandas", "polars"])
