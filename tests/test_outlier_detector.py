@@ -212,6 +212,8 @@ def test_rows_are_known_again_by_their_values():
         last = np.flatnonzero(np.equal(X, value).all(axis=1))[-1]
         signed = np.where(value == 0.0, -0.0, value)
         assert detector.score_samples([value, signed]).tolist() == 2 * [held.log_densities[last]]
+    signed = OnlineKDEOutlierDetector().fit(np.where(X == 0.0, -0.0, X))
+    np.testing.assert_array_equal(signed.score_samples(X), detector.score_samples(X))
 
 
 def test_a_constant_stream_tells_what_is_new():
