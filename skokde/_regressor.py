@@ -36,7 +36,7 @@ from skokde.distribution import GaussianMixtureFamily
 
 # Rows that are predicted at a time. Those that are close have components in common.
 BLOCK = 64
-# More terms than any order of the rows costs.
+# As many terms for a row as make it worth while to put close rows together, whatever that costs.
 MANY_TERMS = 2**31
 
 
