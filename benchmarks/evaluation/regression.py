@@ -169,30 +169,18 @@ def stream(name: str, seed: int) -> Iterator[tuple[dict[str, float], float]]:
         yield dict(sorted(numbers.items())), float(y)
 
 
-class OfSkokde:
-    """river's names for a regressor of ours."""
-
-    def __init__(self, **parameters: Any) -> None:
-        self.model = OnlineKDERegressor(**parameters)
-
-    def predict_one(self, x: dict[str, float]) -> float:
-        if not hasattr(self.model, "density_"):
-            return 0.0
-        return float(self.model.predict(np.array([list(x.values())]))[0])
-
-    def learn_one(self, x: dict[str, float], y: float) -> None:
-        self.model.partial_fit(np.array([list(x.values())]), np.array([y]))
-
-
 def stream_methods() -> dict[str, Callable[[], Any]]:
-    from river import forest, linear_model, neighbors, preprocessing, tree
+    from river import compat, forest, linear_model, neighbors, preprocessing, tree
+
+    def of_skokde(**parameters: Any) -> Any:
+        return compat.convert_sklearn_to_river(OnlineKDERegressor(**parameters))
 
     def scaled(make: Callable[[], Any]) -> Callable[[], Any]:
         return lambda: preprocessing.StandardScaler() | make()
 
     return {
-        "skokde": OfSkokde,
-        "skokde, predictive memory": partial(OfSkokde, forgetting_factor="predictive"),
+        "skokde": of_skokde,
+        "skokde, predictive memory": partial(of_skokde, forgetting_factor="predictive"),
         "LinearRegression": scaled(linear_model.LinearRegression),
         "BayesianLinearRegression": scaled(linear_model.BayesianLinearRegression),
         "HoeffdingTree": tree.HoeffdingTreeRegressor,
