@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from joblib import effective_n_jobs
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
 from threadpoolctl import ThreadpoolController
@@ -112,13 +113,32 @@ def _same(key: Any, other: Any) -> bool:
 
 
 class BaseOnlineKDE(BaseEstimator):
-    """An estimator whose fitted state is plain arrays, with a snapshot of what scoring needs."""
+    """An estimator whose fitted state is plain arrays, with a snapshot of what scoring needs.
+
+    All have the parameters of a density.
+    """
 
     # Names of what learning sets and `fit` forgets, besides the snapshot.
     _learned: ClassVar[tuple[str, ...]]
     # Whether NaN in a row is a value that is missing, not an error.
     _takes_missing_values: ClassVar[bool] = False
-    n_jobs: int | None
+
+    def __init__(
+        self,
+        *,
+        covariance_type: str = "full",
+        compression_threshold: float | str = "predictive",
+        bandwidth: str | float | ArrayLike = "predictive",
+        forgetting_factor: float | str = 1.0,
+        max_components: int | None = None,
+        n_jobs: int | None = None,
+    ):
+        self.covariance_type = covariance_type
+        self.compression_threshold = compression_threshold
+        self.bandwidth = bandwidth
+        self.forgetting_factor = forgetting_factor
+        self.max_components = max_components
+        self.n_jobs = n_jobs
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

@@ -24,6 +24,7 @@ from skokde._engine.pooling import LogLinearPool, learn_pool, linear_discriminan
 from skokde._engine.recent import counts_of_runs
 from skokde._engine.shrinkage import pooled_within_covariance
 from skokde._engine.state import Settings, State
+from skokde._ranks import LOWEST
 
 # The first checkpoint is after this many rows for each class seen, the next ones after this share
 # of the rows so far, and a window has at most this many rows.
@@ -40,8 +41,6 @@ MOST_FOLLOWED = 4000.0
 # p-values refer to.
 KEPT = 3
 LEAST_KEPT = 600
-# For the log-density of a row that is too far away for any.
-LOWEST = -1e300
 
 
 KDEMaker = Callable[[int, State, Settings], KDE]

@@ -14,7 +14,7 @@ from sklearn.utils.multiclass import check_classification_targets, unique_labels
 from sklearn.utils.validation import check_is_fitted
 
 from skokde._base import BaseOnlineKDE, Snapshot, one_blas_thread, unchanged_on_error
-from skokde._calibration import LOWEST, Calibration, PendingBatch, class_scores
+from skokde._calibration import Calibration, PendingBatch, class_scores
 from skokde._density import DENSITY_PARAMETERS, OnlineKDEDensity
 from skokde._engine._append import age_class_counts
 from skokde._engine.class_memory import ClassMemory
@@ -44,7 +44,7 @@ from skokde._persistence import (
     expect_array,
     unpacked,
 )
-from skokde._ranks import rank_p_values
+from skokde._ranks import LOWEST, rank_p_values
 from skokde._validation import (
     check_bandwidth,
     check_flag,
@@ -184,14 +184,16 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         priors: ArrayLike | None = None,
         n_jobs: int | None = None,
     ):
-        self.covariance_type = covariance_type
-        self.compression_threshold = compression_threshold
-        self.bandwidth = bandwidth
-        self.forgetting_factor = forgetting_factor
-        self.max_components = max_components
+        super().__init__(
+            covariance_type=covariance_type,
+            compression_threshold=compression_threshold,
+            bandwidth=bandwidth,
+            forgetting_factor=forgetting_factor,
+            max_components=max_components,
+            n_jobs=n_jobs,
+        )
         self.calibrate = calibrate
         self.priors = priors
-        self.n_jobs = n_jobs
 
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Forget what was learned and stream the rows of X in order.

@@ -204,23 +204,6 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
     _learned = ("_state", "_n_samples_seen", "_waiting")
     _takes_missing_values = True
 
-    def __init__(
-        self,
-        *,
-        covariance_type: str = "full",
-        compression_threshold: float | str = "predictive",
-        bandwidth: str | float | ArrayLike = "predictive",
-        forgetting_factor: float | str = 1.0,
-        max_components: int | None = None,
-        n_jobs: int | None = None,
-    ):
-        self.covariance_type = covariance_type
-        self.compression_threshold = compression_threshold
-        self.bandwidth = bandwidth
-        self.forgetting_factor = forgetting_factor
-        self.max_components = max_components
-        self.n_jobs = n_jobs
-
     def fit(self, X: ArrayLike, y: Any = None, sample_weight: ArrayLike | None = None) -> Self:
         """Forget what was learned and stream the rows of X in order.
 
@@ -551,11 +534,17 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
     @property
     def corrected_features_(self) -> np.ndarray:
         """Features of which the kernel's spread is not the data's."""
-        self._fitted("corrected_features_")
+        mixture = self._fitted("corrected_features_")
+        return self._corrected(np.arange(mixture.n_features))
+
+    def _corrected(self, features: np.ndarray) -> np.ndarray:
+        """The same of some of the features, by their numbers, without regard to the others."""
         if not self._settings().bandwidth.follows_data:
-            return np.zeros(self._mixture.n_features, dtype=bool)
+            return np.zeros(len(features), dtype=bool)
         _, mean, covariance = self._inlier_moments()
-        return corrected_features(mean, covariance, self._structure)
+        structure = self._structure
+        marginal = structure.marginal(covariance, features)
+        return corrected_features(mean[features], marginal, structure)
 
     @property
     def n_samples_seen_(self) -> float:
@@ -584,16 +573,19 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         self._learn(X, weights, settings)
         if is_all and self._waiting is not None:
             self._start(settings)
-        self._warn_if_due(seen_before, settings)
+        self._warn_if_due(seen_before, settings, self)
 
-    def _warn_if_due(self, seen_before: float, settings: Settings) -> None:
+    def _warn_if_due(
+        self, seen_before: float, settings: Settings, estimator: BaseOnlineKDE
+    ) -> None:
+        """Warn in the name of an estimator, whose features are the first ones of the density."""
         # Once, and not while every stream is degenerate.
         if seen_before < INITIAL_LIMIT <= self._n_samples_seen:
-            corrected = self.corrected_features_
+            corrected = self._corrected(np.arange(estimator.n_features_in_))
             if corrected.any():
-                warn_of_corrections(self, corrected)
+                warn_of_corrections(estimator, corrected)
             if settings.bandwidth.fell_back(self._kernel_frame(settings)):
-                warn_of_fall_back(self)
+                warn_of_fall_back(estimator)
 
     def _learn(self, X: np.ndarray, weights: np.ndarray, settings: Settings) -> None:
         """Learn from validated rows; what is fitted is replaced, not written to."""

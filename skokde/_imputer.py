@@ -109,12 +109,14 @@ class OnlineKDEImputer(OneToOneFeatureMixin, TransformerMixin, BaseWithDensity):
         self.add_indicator = add_indicator
         self.keep_empty_features = keep_empty_features
         self.random_state = random_state
-        self.covariance_type = covariance_type
-        self.compression_threshold = compression_threshold
-        self.bandwidth = bandwidth
-        self.forgetting_factor = forgetting_factor
-        self.max_components = max_components
-        self.n_jobs = n_jobs
+        super().__init__(
+            covariance_type=covariance_type,
+            compression_threshold=compression_threshold,
+            bandwidth=bandwidth,
+            forgetting_factor=forgetting_factor,
+            max_components=max_components,
+            n_jobs=n_jobs,
+        )
 
     def fit(self, X: ArrayLike, y: Any = None, sample_weight: ArrayLike | None = None) -> Self:
         """Forget what was learned and stream the rows of X in order.

@@ -14,7 +14,7 @@ from skokde._base import Snapshot, one_blas_thread, unchanged_on_error
 from skokde._density import OnlineKDEDensity
 from skokde._engine.state import Settings
 from skokde._persistence import expect, expect_array, unpacked
-from skokde._ranks import rank_p_values
+from skokde._ranks import LOWEST, rank_p_values
 from skokde._validation import (
     TINY,
     check_flag,
@@ -34,8 +34,6 @@ MOST_HELD = 2000
 LEAST_HELD = 30
 # The false-alarm level of contamination="auto".
 LEVEL = 0.01
-# For the log-density of a row that is too far away for any.
-LOWEST = -1e300
 # Rows that are learned at a time; it only bounds the memory that a call takes.
 BLOCK = 4096
 
@@ -221,12 +219,14 @@ class OnlineKDEOutlierDetector(OutlierMixin, BaseWithDensity):
     ):
         self.contamination = contamination
         self.learn_flagged = learn_flagged
-        self.covariance_type = covariance_type
-        self.compression_threshold = compression_threshold
-        self.bandwidth = bandwidth
-        self.forgetting_factor = forgetting_factor
-        self.max_components = max_components
-        self.n_jobs = n_jobs
+        super().__init__(
+            covariance_type=covariance_type,
+            compression_threshold=compression_threshold,
+            bandwidth=bandwidth,
+            forgetting_factor=forgetting_factor,
+            max_components=max_components,
+            n_jobs=n_jobs,
+        )
 
     def fit(self, X: ArrayLike, y: Any = None, sample_weight: ArrayLike | None = None) -> Self:
         """Forget what was learned and stream the rows of X in order.
@@ -494,7 +494,7 @@ class OnlineKDEOutlierDetector(OutlierMixin, BaseWithDensity):
         self.density_ = density
         self._reference = reference
         self._snapshot = Snapshot()
-        density._warn_if_due(seen_before, settings)
+        density._warn_if_due(seen_before, settings, density)
 
     def _learn_block(
         self,

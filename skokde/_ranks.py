@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+# For the log-density of a row that is too far away for any.
+LOWEST = -1e300
 # What scores that are the same but for rounding differ by, relative to their size or one nat: equal
 # rows must not be told apart by whether they were scored alone or with others.
 SAME = 1e-9

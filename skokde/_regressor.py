@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from numbers import Real
 from typing import Any, Self
 
 import numpy as np
@@ -17,8 +16,6 @@ from skokde._density import OnlineKDEDensity
 from skokde._engine.experts import without_prior
 from skokde._engine.kde import in_boxes
 from skokde._engine.missing import patterns
-from skokde._engine.state import INITIAL_LIMIT, Settings
-from skokde._engine.whitening import corrected_features
 from skokde._persistence import expect
 from skokde._validation import (
     check_n_samples,
@@ -28,11 +25,10 @@ from skokde._validation import (
     check_settings,
     check_values,
     check_weights,
-    warn_of_corrections,
-    warn_of_fall_back,
 )
 from skokde._with_density import BaseWithDensity
 from skokde.distribution import GaussianMixtureFamily
+from skokde.distribution._gaussians import check_probability
 
 # Rows that are predicted at a time. Those that are close have components in common.
 BLOCK = 64
@@ -105,23 +101,6 @@ class OnlineKDERegressor(MultiOutputMixin, RegressorMixin, BaseWithDensity):
 
     _learned = ("density_", "n_outputs_", "_is_column")
     _takes_missing_values = True
-
-    def __init__(
-        self,
-        *,
-        covariance_type: str = "full",
-        compression_threshold: float | str = "predictive",
-        bandwidth: str | float | ArrayLike = "predictive",
-        forgetting_factor: float | str = 1.0,
-        max_components: int | None = None,
-        n_jobs: int | None = None,
-    ):
-        self.covariance_type = covariance_type
-        self.compression_threshold = compression_threshold
-        self.bandwidth = bandwidth
-        self.forgetting_factor = forgetting_factor
-        self.max_components = max_components
-        self.n_jobs = n_jobs
 
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Forget what was learned and stream the rows of X and y in order.
@@ -215,22 +194,9 @@ class OnlineKDERegressor(MultiOutputMixin, RegressorMixin, BaseWithDensity):
         self.density_ = density
         self.n_outputs_, self._is_column = rows.shape[1] - X.shape[1], y.ndim == 1
         self._snapshot = Snapshot(getattr(self, "_snapshot", None))
-        if seen_before < INITIAL_LIMIT <= density._n_samples_seen:
-            self._warn(settings)
+        # Of the features alone: that they tell the outputs exactly is no fault of theirs.
+        density._warn_if_due(seen_before, settings, self)
         return self
-
-    def _warn(self, settings: Settings) -> None:
-        """Warn of what the features do not tell: that they tell the outputs exactly is no fault."""
-        density = self.density_
-        if settings.bandwidth.follows_data:
-            _, mean, covariance = density._inlier_moments()
-            d, structure = self.n_features_in_, settings.structure
-            covariance = covariance[:d] if covariance.ndim == 1 else covariance[:d, :d]
-            corrected = corrected_features(mean[:d], np.ascontiguousarray(covariance), structure)
-            if corrected.any():
-                warn_of_corrections(self, corrected)
-        if settings.bandwidth.fell_back(density._kernel_frame(settings)):
-            warn_of_fall_back(self)
 
     def predict(
         self,
@@ -318,9 +284,7 @@ class OnlineKDERegressor(MultiOutputMixin, RegressorMixin, BaseWithDensity):
         NotFittedError, ValueError
             As in :meth:`predict`, and for a coverage that is no probability.
         """
-        if not isinstance(coverage, Real) or not 0.0 < coverage < 1.0:
-            raise ValueError(f"coverage must be a number between 0 and 1, got {coverage!r}.")
-        tail = 0.5 * (1.0 - coverage)
+        tail = 0.5 * (1.0 - check_probability("coverage", coverage))
         return self.predict(X, quantiles=[tail, 1.0 - tail])
 
     def predict_distribution(self, X: ArrayLike) -> GaussianMixtureFamily:
@@ -363,7 +327,8 @@ class OnlineKDERegressor(MultiOutputMixin, RegressorMixin, BaseWithDensity):
             )
         known = np.flatnonzero(~lacks[0])
         with one_blas_thread():
-            return self._family(X.take(known, axis=1), known, self._outputs)
+            density, rows = self._asked_density(), X.take(known, axis=1)
+            return self._family(density, rows, known, self._outputs)
 
     def sample_y(
         self,
@@ -452,19 +417,19 @@ class OnlineKDERegressor(MultiOutputMixin, RegressorMixin, BaseWithDensity):
         self, X: np.ndarray, outputs: np.ndarray
     ) -> Iterator[tuple[np.ndarray, GaussianMixtureFamily]]:
         """Numbers of some rows at a time, with the distributions of outputs in these."""
+        density = self._asked_density()
         with one_blas_thread():
             for rows, known in patterns(X):
                 some = X[rows].take(known, axis=1)
                 order = in_boxes(some, MANY_TERMS) if len(known) else np.arange(len(some))
                 for start in range(0, len(some), BLOCK):
                     part = order[start : start + BLOCK]
-                    yield rows[part], self._family(some[part], known, outputs)
+                    yield rows[part], self._family(density, some[part], known, outputs)
 
     def _family(
-        self, rows: np.ndarray, known: np.ndarray, outputs: np.ndarray
+        self, density: OnlineKDEDensity, rows: np.ndarray, known: np.ndarray, outputs: np.ndarray
     ) -> GaussianMixtureFamily:
-        """Distributions of outputs where some features are known."""
-        density = self._asked_density()
+        """Distributions of outputs, by a density, where some features are known."""
         if len(known) == self.n_features_in_:
             return density._lasting_conditional(known, rows, outputs)
         if len(known):

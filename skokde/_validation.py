@@ -7,7 +7,6 @@ from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
-from scipy.sparse import issparse
 from sklearn.utils import check_array
 from sklearn.utils.validation import validate_data
 
@@ -230,9 +229,7 @@ def check_rows_and_labels(
     """The same for rows and their classes."""
     if not reset and _is_ready(estimator, X) and _are_labels(y, len(X)):
         return X, y
-    _check_unmasked(X, "X")
-    _check_unmasked(y, "y")
-    return validate_data(estimator, X, y, reset=reset, **_expected_of_rows(estimator))
+    return _validated_pair(estimator, X, y, reset=reset)
 
 
 def check_rows_and_outputs(
@@ -241,13 +238,7 @@ def check_rows_and_outputs(
     """The same for rows and their outputs, (n,) or (n, n_outputs) float64 arrays."""
     if not reset and _is_ready(estimator, X) and _are_outputs(y, len(X)):
         return X, y
-    _check_unmasked(X, "X")
-    _check_unmasked(y, "y")
-    if issparse(y):
-        raise TypeError("y is sparse: give a dense array.")
-    X, y = validate_data(
-        estimator, X, y, reset=reset, multi_output=True, **_expected_of_rows(estimator)
-    )
+    X, y = _validated_pair(estimator, X, y, reset=reset, multi_output=True)
     y = check_array(y, dtype=np.float64, ensure_2d=False, input_name="y")
     if np.abs(y).max() > LARGEST_VALUE:
         raise ValueError(
@@ -264,6 +255,12 @@ def check_outputs(estimator: Any, y: np.ndarray) -> None:
             f"y has the shape {y.shape}, but {type(estimator).__name__} is expecting "
             f"{(len(y), *known)}, as it has learned."
         )
+
+
+def _validated_pair(estimator: Any, X: Any, y: Any, **options: bool) -> tuple[Any, Any]:
+    _check_unmasked(X, "X")
+    _check_unmasked(y, "y")
+    return validate_data(estimator, X, y, **options, **_expected_of_rows(estimator))
 
 
 def _expected_of_rows(estimator: Any) -> dict[str, Any]:
