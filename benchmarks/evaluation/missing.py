@@ -23,7 +23,7 @@ from sklearn.svm import SVC
 from evaluation.datasets import load_dataset
 from evaluation.options import add_common_options
 from evaluation.protocol import of_all_labels
-from evaluation.tables import frame_markdown
+from evaluation.tables import decimals, frame_markdown
 from skokde import OnlineKDEClassifier, OnlineKDEImputer
 
 SETS = ("pima", "wine", "letter", "segment", "steel")
@@ -120,11 +120,9 @@ def tables(figures: pd.DataFrame) -> str:
         table.insert(0, "mean", table.mean(axis=1).where(table.notna().all(axis=1)))
         table = table.sort_values("mean", ascending=column != "accuracy")
         table.columns = ["mean", *(f"{name} {share:.0%}" for name, share in table.columns[1:])]
-
-        def number(value: float, n: int = digits[column]) -> str:
-            return "-" if np.isnan(value) else f"{value:.{n}f}"
-
-        parts.append(f"## {title}\n\n{frame_markdown(table.reset_index(), number)}")
+        parts.append(
+            f"## {title}\n\n{frame_markdown(table.reset_index(), decimals(digits[column]))}"
+        )
     return "\n".join(parts)
 
 

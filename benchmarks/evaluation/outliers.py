@@ -22,6 +22,7 @@ from sklearn.svm import OneClassSVM
 
 from evaluation.datasets import load_dataset
 from evaluation.options import add_common_options
+from evaluation.tables import decimals, frame_markdown
 from skokde import OnlineKDEOutlierDetector
 
 SETS = ("skin", "covtype", "yeast", "segment", "letter", "eegeye")
@@ -255,14 +256,6 @@ def levels_of(
 # ------------------------------------------------------------------------------------- tables
 
 
-def markdown(frame: pd.DataFrame, digits: int) -> str:
-    lines = ["| " + " | ".join(frame.columns) + " |", "|" + " --- |" * len(frame.columns)]
-    for row in frame.itertuples(index=False):
-        texts = [f"{value:.{digits}f}" if isinstance(value, float) else str(value) for value in row]
-        lines.append("| " + " | ".join("-" if t == "nan" else t for t in texts) + " |")
-    return "\n".join(lines)
-
-
 def ranking_tables(figures: pd.DataFrame, table: str) -> str:
     held = figures[figures["table"] == table]
     parts = []
@@ -270,7 +263,7 @@ def ranking_tables(figures: pd.DataFrame, table: str) -> str:
         means = held.pivot_table(index="method", columns="set", values=column, sort=False)
         means.insert(0, "mean", means.mean(axis=1))
         means = means.sort_values("mean", ascending=False).reset_index()
-        parts.append(f"{name}:\n\n{markdown(means, 3)}")
+        parts.append(f"{name}:\n\n{frame_markdown(means, decimals(3))}")
     sizes = held.groupby("set", sort=False)[["n_train", "n_outliers"]].first()
     texts = [f"{s} {n.n_train} and {n.n_outliers}" for s, n in sizes.iterrows()]
     what = (
@@ -312,7 +305,7 @@ def level_table(levels: pd.DataFrame) -> str:
         )
     table["rows"] = grouped["n"].first()
     table["ms a row"] = grouped["ms_per_row"].mean()
-    return markdown(table.reset_index(), 2)
+    return frame_markdown(table.reset_index(), decimals(2))
 
 
 def report(figures: pd.DataFrame, levels: pd.DataFrame) -> str:

@@ -26,7 +26,7 @@ from sklearn.preprocessing import StandardScaler
 
 from evaluation.datasets import load_dataset
 from evaluation.options import add_common_options
-from evaluation.tables import frame_markdown
+from evaluation.tables import decimals, frame_markdown
 from skokde import OnlineKDERegressor
 
 SETS = ("diabetes", "linnerud", "red", "white", "friedman", "waves", "branches")
@@ -218,7 +218,7 @@ def ranking(figures: pd.DataFrame, column: str, best: str, digits: int) -> str:
     table.insert(0, "mean", table.mean(axis=1))
     if best in ("high", "low"):
         table = table.sort_values("mean", ascending=best == "low")
-    return frame_markdown(table.reset_index(), lambda value: f"{value:.{digits}f}")
+    return frame_markdown(table.reset_index(), decimals(digits))
 
 
 def losses(figures: pd.DataFrame, column: str, best: str) -> str:

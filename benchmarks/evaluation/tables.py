@@ -139,6 +139,11 @@ class Table(NamedTuple):
         return frame.to_csv(index=False, float_format="%.6g")
 
 
+def decimals(digits: int) -> Callable[[float], str]:
+    """Writes numbers with so many digits after the point, what is missing as a dash."""
+    return lambda value: "-" if np.isnan(value) else f"{value:.{digits}f}"
+
+
 def frame_markdown(frame: pd.DataFrame, number: Callable[[float], str]) -> str:
     """A frame as a Markdown table; `number` writes its floats."""
     lines = ["| " + " | ".join(frame.columns) + " |", "|" + "---|" * len(frame.columns)]
