@@ -403,7 +403,7 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         kde = self._kde(self._settings()).that_matter(features, rows, NEGLIGIBLE)
         weights, means, covariances = kde.gaussians()
         mixture = GaussianMixtureDistribution(weights / weights.sum(), means, covariances)
-        return conditioned([Conditioner.of(mixture, features, others)], rows)
+        return conditioned([Conditioner(mixture, features, others)], rows)
 
     def _lasting_conditional(
         self, features: np.ndarray, rows: np.ndarray, others: np.ndarray
@@ -442,7 +442,7 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
             total = weights.sum()
             mixture = GaussianMixtureDistribution(weights / total, means, covariances)
             expert = np.repeat(np.arange(len(gaussians)), [len(part[0]) for part in gaussians])
-            made = Conditioner.of(mixture, features, others), expert, float(np.log(total))
+            made = Conditioner(mixture, features, others, lasts=True), expert, float(np.log(total))
             return family, made
 
         # The value holds the family: as long as it is the same object it has not changed.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -55,8 +56,7 @@ def conditional(
     others = [j for j in range(distribution.n_features) if j not in set(numbers)]
     if not others:
         raise ValueError("All features are known: there is no distribution of others.")
-    conditioner = Conditioner.of(distribution, numbers, others)
-    family = conditioned([conditioner], rows)
+    family = conditioned([Conditioner(distribution, numbers, others)], rows)
     return family[0] if single else family
 
 
@@ -66,38 +66,36 @@ class Conditioner:
 
     Attributes
     ----------
-    kind : type
-        Of the distributions that are asked for.
-    known : Gaussians
-        Of the features that are known.
-    other_means : (k, b) array
-    gains : (k, b, a) array or None
-        How much others follow what is known.
-    covariances : (k, b, b) or (k, b) array
-        Of what is left then.
-    names : tuple of str or None
-        Of the other features.
+    distribution : Gaussians
+    numbers, others : sequences of int
+        Features that are known, and those that are asked for; the rest is integrated out.
+    lasts : bool
+        Whether regressions are made of all components, once, or of those that each call uses.
     """
 
-    kind: type[Gaussians]
-    known: Gaussians
-    other_means: np.ndarray
-    gains: np.ndarray | None
-    covariances: np.ndarray
-    names: tuple[str, ...] | None
+    distribution: Gaussians
+    numbers: Sequence[int]
+    others: Sequence[int]
+    lasts: bool = False
 
-    @classmethod
-    def of(cls, distribution: Gaussians, numbers: Sequence[int], others: Sequence[int]) -> Self:
-        """Of features by their numbers; those that are neither are integrated out."""
-        gains, covariances = regressions(distribution.covariances, numbers, others)
-        return cls(
-            type(distribution),
-            marginal(distribution, numbers),
-            distribution.means[:, others],
-            gains,
-            covariances,
-            distribution.names_of(others),
-        )
+    @property
+    def n_components(self) -> int:
+        """Number of Gaussians."""
+        return self.distribution.n_components
+
+    @property
+    def is_independent(self) -> bool:
+        """Whether features are, within components."""
+        return self.distribution.covariances.ndim == 2
+
+    @cached_property
+    def known(self) -> Gaussians:
+        """Of the features that are known."""
+        return marginal(self.distribution, self.numbers)
+
+    @cached_property
+    def _regressions(self) -> tuple[np.ndarray | None, np.ndarray]:
+        return regressions(self.distribution.covariances, self.numbers, self.others)
 
     def arrays(self, some: np.ndarray, independent: bool) -> tuple[np.ndarray, ...]:
         """Known means, other means, gains and covariances of some components.
@@ -108,13 +106,18 @@ class Conditioner:
         independent : bool
             Whether features are, in all that there is; else covariances are matrices.
         """
-        covariances, b = self.covariances[some], self.other_means.shape[1]
-        gains = np.zeros((len(some), b, self.known.n_features))
-        if self.gains is not None:
-            gains = self.gains[some]
-        elif not independent:
-            covariances = covariances[:, :, None] * np.eye(b)
-        return self.known.means[some], self.other_means[some], gains, covariances
+        if self.lasts:
+            gains, covariances = (a if a is None else a[some] for a in self._regressions)
+        else:
+            chosen = self.distribution.covariances[some]
+            gains, covariances = regressions(chosen, self.numbers, self.others)
+        b = len(self.others)
+        if gains is None:
+            gains = np.zeros((len(some), b, len(self.numbers)))
+            if not independent:
+                covariances = covariances[:, :, None] * np.eye(b)
+        other_means = self.distribution.means[some[:, None], self.others]
+        return self.known.means[some], other_means, gains, covariances
 
 
 def conditioned(
@@ -133,23 +136,23 @@ def conditioned(
     log_weights = posterior_log_weights([c.known for c in conditioners], rows, log_factors)
     # What is beyond rounding for all rows, of thousands of components nearly all, costs nothing.
     used = np.flatnonzero((log_weights > NEGLIGIBLE).any(axis=0))
-    stops = np.cumsum([len(c.other_means) for c in conditioners])
+    stops = np.cumsum([c.n_components for c in conditioners])
     parts = np.split(used, np.searchsorted(used, stops[:-1]))
-    independent = all(c.gains is None for c in conditioners)
+    independent = all(c.is_independent for c in conditioners)
     arrays = [
-        c.arrays(part - (stop - len(c.other_means)), independent)
+        c.arrays(part - (stop - c.n_components), independent)
         for c, part, stop in zip(conditioners, parts, stops, strict=True)
     ]
     known_means, other_means, gains, covariances = map(np.concatenate, zip(*arrays, strict=True))
     return GaussianMixtureFamily(
-        first.kind,
+        type(first.distribution),
         log_weights[:, used],
         known_means,
         other_means,
         None if independent else gains,
         covariances,
         rows,
-        first.names,
+        first.distribution.names_of(first.others),
     )
 
 
