@@ -7,6 +7,7 @@ from skokde._density import OnlineKDEDensity
 from skokde._imputer import OnlineKDEImputer
 from skokde._outliers import OnlineKDEOutlierDetector
 from skokde._regressor import OnlineKDERegressor
+from skokde._shards import fit_shards, merge
 from skokde._validation import DegenerateDataWarning
 
 __version__ = version("skokde")
@@ -19,4 +20,6 @@ __all__ = [
     "OnlineKDEOutlierDetector",
     "OnlineKDERegressor",
     "__version__",
+    "fit_shards",
+    "merge",
 ]

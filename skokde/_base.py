@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from inspect import signature
 from numbers import Integral
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from joblib import effective_n_jobs
@@ -19,6 +19,7 @@ from threadpoolctl import ThreadpoolController
 
 from skokde._persistence import FORMAT, check_format, expect, packed
 from skokde._upgrade import upgraded
+from skokde._validation import check_models
 
 # scikit-learn needs threadpoolctl itself.
 _blas = ThreadpoolController().select(user_api="blas")
@@ -112,6 +113,12 @@ def _same(key: Any, other: Any) -> bool:
     return not isinstance(other, np.ndarray) and key == other
 
 
+def features_of(estimator: BaseEstimator) -> dict[str, Any]:
+    """What a fitted estimator knows of its features: their number, and names if they have any."""
+    names = ("n_features_in_", "feature_names_in_")
+    return {name: vars(estimator)[name] for name in names if name in vars(estimator)}
+
+
 class BaseOnlineKDE(BaseEstimator):
     """An estimator whose fitted state is plain arrays, with a snapshot of what scoring needs.
 
@@ -148,6 +155,63 @@ class BaseOnlineKDE(BaseEstimator):
     def _forget(self) -> None:
         for name in (*self._learned, "_snapshot"):
             vars(self).pop(name, None)
+
+    def merge(self, *others: Self) -> Self:
+        """Take in what others have learned, as if their streams had followed this one.
+
+        The count, mean and covariance of the whole are exact; what the components are, and all that
+        is found by prediction, is not to the bit what one stream would have led to.
+
+        Parameters
+        ----------
+        *others : estimators of the same type
+            Those that have not learned anything change nothing. They stay as they are.
+
+        Returns
+        -------
+        self : the same type
+            With its parameters as they are: those of the others do not matter.
+
+        Raises
+        ------
+        TypeError
+            For an estimator of another type.
+        ValueError
+            For models with another ``covariance_type``, other numbers or names of features or
+            outputs, labels that can't be sorted together, or a parameter out of its range. The
+            estimator is then as it was.
+
+        Warns
+        -----
+        DegenerateDataWarning
+            If a density has 30 samples or more only now, as in ``partial_fit``.
+
+        See Also
+        --------
+        skokde.merge : A new estimator of any number of models, one at a time.
+
+        Notes
+        -----
+        As if one stream had followed the other: with a ``forgetting_factor`` below one, what has
+        been learned here ages by all samples of the others, in the order in which they are given;
+        where it is "predictive" the newest samples are those of the last one. Without forgetting
+        the order makes no difference but for rounding and ties.
+
+        Components are merged by a lower threshold than in a stream, where the threshold is
+        predicted, as models of fewer samples are coarser; there are 800 of them at most, besides
+        64 samples for the next prediction. See :doc:`/merging`.
+        """
+        with unchanged_on_error(self), one_blas_thread():
+            models = check_models(self, others)
+            if models and models != [self]:
+                vars(self).update(features_of(models[0]))
+                self._merge(models)
+                self._snapshot = Snapshot()
+            return self
+
+    @abstractmethod
+    def _merge(self, models: Sequence[Self]) -> None:
+        """Put what models have learned, which may be this one among them, in place of what is."""
 
     def _check_n_jobs(self) -> None:
         """Refuse a wrong number when rows are learned, though it may first be used later.

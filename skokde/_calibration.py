@@ -25,6 +25,7 @@ from skokde._engine.recent import counts_of_runs
 from skokde._engine.shrinkage import pooled_within_covariance
 from skokde._engine.state import Settings, State
 from skokde._ranks import LOWEST
+from skokde._validation import TINY
 
 # The first checkpoint is after this many rows for each class seen, the next ones after this share
 # of the rows so far, and a window has at most this many rows.
@@ -55,6 +56,12 @@ def serially(function: Callable[[int], np.ndarray], codes: list[int]) -> list[np
     return [function(code) for code in codes]
 
 
+def shares_of(states: list[State | None], class_count: np.ndarray) -> np.ndarray:
+    """Of classes with samples that are not forgotten among all samples, zero for the others."""
+    counts = np.where([state is not None for state in states], class_count, 0.0)
+    return counts / max(counts.sum(), TINY)
+
+
 class PendingBatch(NamedTuple):
     """Rows that await prediction, by the class densities before them.
 
@@ -80,17 +87,9 @@ class PendingBatch(NamedTuple):
     counts: np.ndarray
 
     @property
-    def seen(self) -> np.ndarray:
-        """Numbers of the classes with samples that are not forgotten."""
-        fitted = np.array([state is not None for state in self.states])
-        return np.flatnonzero(fitted & (self.class_count > 0.0))
-
-    @property
     def shares(self) -> np.ndarray:
-        """Of these classes among all samples (n_classes,), zero for the others."""
-        seen, shares = self.seen, np.zeros_like(self.class_count)
-        shares[seen] = self.class_count[seen] / self.class_count[seen].sum()
-        return shares
+        """Of the classes among all samples (n_classes,), zero for those without one."""
+        return shares_of(self.states, self.class_count)
 
     def with_rows(self, rows: np.ndarray, codes: np.ndarray, counts: np.ndarray) -> PendingBatch:
         return self._replace(
@@ -199,6 +198,19 @@ class Calibration(NamedTuple):
         pool = pool.with_classes(chosen, self.pool)
         return self._replace(pool=pool, pending=pending, replay=replay, last=last)
 
+    def without_window(
+        self,
+        class_count: np.ndarray,
+        settings: Settings,
+        kde_of: KDEMaker = build_class_kde,
+        in_threads: Mapper = serially,
+    ) -> Calibration:
+        """After the prediction of the rows that wait for it, if there are any."""
+        if self.pending is None:
+            return self
+        n_samples = followed(class_count, settings)
+        return self._learn_from_pending(n_samples, settings, kde_of, in_threads)
+
     def is_due(self, row: np.ndarray, code: int) -> bool:
         """Whether a window begins or ends before a row."""
         return self.position >= self.next_checkpoint and not self._repeats(row, code)
@@ -229,12 +241,8 @@ class Calibration(NamedTuple):
         in_threads : callable, default=serially
             Called with a function and a list of what to call it with, it returns the results.
         """
-        calibration = self
+        calibration = self.without_window(class_count, settings, kde_of, in_threads)
         if self.pending is not None:
-            n_samples = class_count.sum()
-            if settings.memories:
-                n_samples = min(n_samples, MOST_FOLLOWED)
-            calibration = self._learn_from_pending(n_samples, settings, kde_of, in_threads)
             next_checkpoint = self.pending.start + between(self.pending.start, settings)
             if next_checkpoint > self.position:
                 return calibration._replace(next_checkpoint=next_checkpoint)
@@ -300,7 +308,8 @@ class Calibration(NamedTuple):
     ) -> Calibration:
         """The calibration after the prediction of the window's rows."""
         pending, calibration = self.pending, self._replace(pending=None)
-        seen, shares = pending.seen, pending.shares
+        shares = pending.shares
+        seen = np.flatnonzero(shares)
         known = np.isin(pending.codes, seen)
         if not known.any():
             return calibration
@@ -343,6 +352,12 @@ class Calibration(NamedTuple):
             pool=self.pool.with_classes(seen, pool),
             replay=earlier.followed_by(new).last(np.ceil(n_kept * shares).astype(np.intp)),
         )
+
+
+def followed(class_count: np.ndarray, settings: Settings) -> float:
+    """Samples by whose number it goes how long predictions are remembered."""
+    total = float(class_count.sum())
+    return min(total, MOST_FOLLOWED) if settings.memories else total
 
 
 def class_scores(log_densities: np.ndarray) -> np.ndarray:

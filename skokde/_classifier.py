@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import compress
+from itertools import chain, compress
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import ClassifierMixin
+from sklearn.base import ClassifierMixin, clone
 from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets, unique_labels
 from sklearn.utils.validation import check_is_fitted
 
-from skokde._base import BaseOnlineKDE, Snapshot, one_blas_thread, unchanged_on_error
-from skokde._calibration import Calibration, PendingBatch, class_scores
+from skokde._base import BaseOnlineKDE, Snapshot, features_of, one_blas_thread, unchanged_on_error
+from skokde._calibration import Calibration, Mapper, PendingBatch, class_scores
 from skokde._density import DENSITY_PARAMETERS, OnlineKDEDensity
 from skokde._engine._append import age_class_counts
 from skokde._engine.class_memory import ClassMemory
@@ -27,6 +27,7 @@ from skokde._engine.kde import (
     log,
     log_densities_of_groups_in_row,
 )
+from skokde._engine.merging import fades_of
 from skokde._engine.pooling import (
     Discriminant,
     LogLinearPool,
@@ -37,6 +38,7 @@ from skokde._engine.pooling import (
 from skokde._engine.shrinkage import pooled_within_covariance
 from skokde._engine.state import Settings, State
 from skokde._engine.whitening import corrected_features
+from skokde._merging import CalibratedClasses, common_covariance, merged_calibration
 from skokde._persistence import (
     check_calibration,
     check_class_memory,
@@ -756,13 +758,9 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         age_class_counts(class_count, codes, weights, settings.forgetting_factor)
         class_memory = None
         if settings.memories:
-            class_memory = self._class_memory or ClassMemory.start(self.class_count_)
-            class_memory = class_memory.updated(codes, weights)
+            class_memory = self._known_class_memory().updated(codes, weights)
         parameters = {name: getattr(self, name) for name in DENSITY_PARAMETERS}
-        state = {"n_features_in_": self.n_features_in_}
-        if hasattr(self, "feature_names_in_"):
-            state["feature_names_in_"] = self.feature_names_in_
-
+        state = features_of(self)
         came = set(codes.tolist())
 
         def learned(code: int) -> OnlineKDEDensity:
@@ -787,6 +785,75 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         self._class_memory = class_memory
         self._snapshot = Snapshot(getattr(self, "_snapshot", None))
         self._snapshot.get("in step", None, lambda: (estimators, parameters))
+
+    def _merge(self, models: Sequence[OnlineKDEClassifier]) -> None:
+        if len(models) > 2:
+            # Two at a time: rows are predicted again by models that are as large as can be.
+            half = len(models) // 2
+            models = [clone(self).merge(*part) for part in (models[:half], models[half:])]
+        settings = check_settings(self, self.n_features_in_)
+        check_flag(self, "calibrate")
+        self._check_n_jobs()
+        for density in chain.from_iterable(model.estimators_ for model in models):
+            density._check_same_structure(settings)
+        classes = unique_labels(*(model.classes_ for model in models))
+        parts = [model._with_classes(classes) for model in models]
+        self.classes_, self._classes_declared = classes, parts[0]._classes_declared
+        self._check_priors()
+        seen = [part._n_samples_seen() for part in parts]
+        calibrated = [
+            part._calibrated(fade, settings, self._in_threads)
+            for part, fade in zip(parts, fades_of(seen, settings), strict=True)
+        ]
+        self.class_count_ = np.sum([part.class_count for part in calibrated], axis=0)
+        self._class_memory = None
+        if settings.memories:
+            self._class_memory, *later = [part._known_class_memory() for part in parts]
+            for memory, n in zip(later, seen[1:], strict=True):
+                self._class_memory = self._class_memory.followed_by(memory, n)
+        covariance = common_covariance(calibrated)
+        settings = settings._replace(shrinkage_target=covariance)
+        parameters = {name: getattr(self, name) for name in DENSITY_PARAMETERS}
+        known = {
+            name: vars(self)[name]
+            for name in ("n_features_in_", "feature_names_in_")
+            if name in vars(self)
+        }
+
+        def together(densities: tuple[OnlineKDEDensity, ...]) -> OnlineKDEDensity:
+            new = OnlineKDEDensity()._copied(parameters)
+            if any(hasattr(density, "_state") for density in densities):
+                vars(new).update(known)
+                new._merge_states(densities, settings)
+            return new
+
+        of_classes = list(zip(*(part.estimators_ for part in parts), strict=True))
+        self.estimators_ = self._in_threads(together, of_classes)
+        states, class_count = self._states(), self._effective_class_count()
+        self._calibration = merged_calibration(
+            calibrated, states, class_count, settings, self._in_threads
+        )
+
+    def _with_classes(self, classes: np.ndarray) -> OnlineKDEClassifier:
+        """The same model of more classes; what it learns changes nothing here."""
+        other = OnlineKDEClassifier()
+        vars(other).update(vars(self))
+        other._set_classes(classes, declared=self._classes_declared)
+        return other
+
+    def _calibrated(self, fade: float, settings: Settings, in_threads: Mapper) -> CalibratedClasses:
+        """What the calibration and the densities have learned, and what is left of the counts."""
+        calibration = self._calibration.adapted(settings).without_window(
+            self._effective_class_count(), settings, in_threads=in_threads
+        )
+        return CalibratedClasses(calibration, self._states(), fade * self.class_count_)
+
+    def _n_samples_seen(self) -> float:
+        """Samples of all classes."""
+        return sum(getattr(density, "_n_samples_seen", 0.0) for density in self.estimators_)
+
+    def _known_class_memory(self) -> ClassMemory:
+        return self._class_memory or ClassMemory.start(self.class_count_)
 
     def _start_waiting(self) -> None:
         """Let classes learn the rows that wait for a feature without any value in them."""

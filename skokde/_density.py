@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial, reduce
 from operator import add
 from typing import Any, Self
@@ -26,6 +27,7 @@ from skokde._engine.experts import (
 )
 from skokde._engine.kde import KDE, KernelFamily, in_boxes, in_parts
 from skokde._engine.learn import learn
+from skokde._engine.merging import fades_of, merged
 from skokde._engine.mixture import Mixture
 from skokde._engine.outliers import inlier_moments, inliers
 from skokde._engine.recent import (
@@ -644,6 +646,32 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         self._n_samples_seen = reduce(add, weights.tolist(), self._n_samples_seen)
         self._snapshot = Snapshot(self._snapshot)
 
+    def _merge(self, models: Sequence[OnlineKDEDensity]) -> None:
+        settings = check_settings(self, self.n_features_in_)
+        self._check_n_jobs()
+        self._merge_states(models, settings)
+        # One that had enough samples has warned.
+        seen_before = max(model._n_samples_seen for model in models)
+        self._warn_if_due(seen_before, settings, self)
+
+    def _merge_states(self, models: Sequence[OnlineKDEDensity], settings: Settings) -> None:
+        """Take in what densities have learned; what is fitted is replaced, not written to."""
+        for model in models:
+            model._check_same_structure(settings)
+        models = [model for model in models if hasattr(model, "_state")]
+        learned = [model for model in models if model.__sklearn_is_fitted__()]
+        seen = [model._n_samples_seen for model in learned]
+        self._state = empty_state(self.n_features_in_, settings)
+        if learned:
+            self._state = merged(
+                [model._state for model in learned], fades_of(seen, settings), settings
+            )
+        waiting = [model._waiting for model in models if model._waiting is not None]
+        self._n_samples_seen, self._waiting = reduce(add, seen, 0.0), None
+        self._snapshot = Snapshot()
+        for rows, weights in waiting:
+            self._learn(rows, weights, settings)
+
     def _restore(self) -> None:
         self._state = unpacked(State, self._state)
         check_state(self._state, self.n_features_in_)
@@ -659,6 +687,13 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         density = OnlineKDEDensity()
         vars(density).update(vars(self) | parameters)
         return density
+
+    def _check_same_structure(self, settings: Settings) -> None:
+        if hasattr(self, "_state") and self._structure is not settings.structure:
+            raise ValueError(
+                f"Models can't be merged with covariance_type={settings.structure.name!r} that "
+                f"were learned with {self._structure.name!r}."
+            )
 
     def _check_structure(self, settings: Settings) -> None:
         if hasattr(self, "_state") and self._structure is not settings.structure:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -192,6 +192,13 @@ class OnlineKDEImputer(OneToOneFeatureMixin, TransformerMixin, BaseWithDensity):
         self.empty_features_ = empty & missing.all(axis=0)
         self.incomplete_features_ = incomplete | missing.any(axis=0)
         return self
+
+    def _merge(self, models: Sequence[Self]) -> None:
+        for name in ("sample_posterior", "add_indicator", "keep_empty_features"):
+            check_flag(self, name)
+        super()._merge(models)
+        self.empty_features_ = np.all([model.empty_features_ for model in models], axis=0)
+        self.incomplete_features_ = np.any([m.incomplete_features_ for m in models], axis=0)
 
     def transform(self, X: ArrayLike) -> np.ndarray:
         """Fill in what is missing.

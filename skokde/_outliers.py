@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from numbers import Real
 from typing import Any, NamedTuple, Self
 
@@ -10,8 +11,9 @@ from numpy.typing import ArrayLike
 from sklearn.base import OutlierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from skokde._base import Snapshot, one_blas_thread, unchanged_on_error
-from skokde._density import OnlineKDEDensity
+from skokde._base import Snapshot, features_of, one_blas_thread, unchanged_on_error
+from skokde._density import DENSITY_PARAMETERS, OnlineKDEDensity
+from skokde._engine.kde import log_sum
 from skokde._engine.state import Settings
 from skokde._persistence import expect, expect_array, unpacked
 from skokde._ranks import LOWEST, rank_p_values
@@ -119,6 +121,30 @@ class Reference(NamedTuple):
                 if number is not None and self.log_densities[number] < np.inf:
                     out[i] = self.log_densities[number]
         return out
+
+
+def references_together(
+    references: Sequence[Reference], densities: Sequence[OnlineKDEDensity]
+) -> Reference:
+    """The last rows of all, with what they had in the densities together before each was learned.
+
+    Parameters
+    ----------
+    references, densities : sequences, one of each for a model
+        The newest last.
+    """
+    if len(references) == 1:
+        return references[0]
+    # The first row of each was not predicted.
+    predicted = [reference.log_densities < np.inf for reference in references]
+    own = np.repeat(np.arange(len(references)), [chosen.sum() for chosen in predicted])[-MOST_HELD:]
+    arrays = [np.concatenate(of_all) for of_all in zip(*references, strict=True)]
+    rows, counts, before = (a[np.concatenate(predicted)][-MOST_HELD:] for a in arrays)
+    logs = np.array([density._log_densities(rows) for density in densities])
+    logs[own, np.arange(len(own))] = before
+    n_samples = np.array([density._mixture.counts.sum() for density in densities])
+    together = log_sum(logs + np.log(n_samples / n_samples.sum())[:, None])
+    return Reference(rows, counts, np.maximum(together, LOWEST))
 
 
 class OnlineKDEOutlierDetector(OutlierMixin, BaseWithDensity):
@@ -472,6 +498,18 @@ class OnlineKDEOutlierDetector(OutlierMixin, BaseWithDensity):
             raise ValueError(f"{name}: contamination must be {expected}, got {contamination!r}.")
         return float(contamination)
 
+    def _merge(self, models: Sequence[Self]) -> None:
+        self._checked_contamination()
+        check_flag(self, "learn_flagged")
+        parameters = {name: getattr(self, name) for name in (*DENSITY_PARAMETERS, "n_jobs")}
+        learned = [model for model in models if model.density_.__sklearn_is_fitted__()]
+        densities = [model.density_._copied(parameters) for model in learned]
+        references = [model._reference for model in learned]
+        super()._merge(models)
+        self._reference = Reference.empty(self.n_features_in_)
+        if learned:
+            self._reference = references_together(references, densities)
+
     def _learn(self, X: np.ndarray, weights: np.ndarray) -> None:
         """Learn from validated rows; what is fitted is replaced, not written to."""
         check_values(self, X)
@@ -480,9 +518,7 @@ class OnlineKDEOutlierDetector(OutlierMixin, BaseWithDensity):
         check_flag(self, "learn_flagged")
         density = self._present_density()
         density._check_n_jobs()
-        vars(density)["n_features_in_"] = self.n_features_in_
-        if hasattr(self, "feature_names_in_"):
-            vars(density)["feature_names_in_"] = self.feature_names_in_
+        vars(density).update(features_of(self))
         seen_before = getattr(density, "_n_samples_seen", 0.0)
         density._learn(X[:0], weights[:0], settings)  # there is a state then
         reference = getattr(self, "_reference", Reference.empty(X.shape[1]))

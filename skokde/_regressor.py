@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -197,6 +197,16 @@ class OnlineKDERegressor(MultiOutputMixin, RegressorMixin, BaseWithDensity):
         # Of the features alone: that they tell the outputs exactly is no fault of theirs.
         density._warn_if_due(seen_before, settings, self)
         return self
+
+    def _merge(self, models: Sequence[Self]) -> None:
+        kinds = {(model.n_outputs_, model._is_column) for model in models}
+        if len(kinds) > 1:
+            raise ValueError(
+                f"{type(self).__name__}: models can't be merged of which one has learned a y of "
+                "another number of outputs or dimensions."
+            )
+        super()._merge(models)
+        self.n_outputs_, self._is_column = kinds.pop()
 
     def predict(
         self,

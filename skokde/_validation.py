@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from numbers import Integral, Real
 from typing import Any
 
@@ -318,6 +319,28 @@ def check_values(estimator: Any, X: np.ndarray) -> None:
             f"Values beyond {LARGEST_VALUE:g}, in features: {_named(estimator, huge)}. Their "
             "squares overflow. Rescale these features."
         )
+
+
+def check_models(estimator: Any, others: Sequence[Any]) -> list[Any]:
+    """Those of some estimators that have begun to learn, the first one among them if it has."""
+    name = type(estimator).__name__
+    for other in others:
+        if not isinstance(other, type(estimator)):
+            raise TypeError(f"{name}: only estimators of its type can be merged, got {other!r}.")
+    models = [model for model in (estimator, *others) if hasattr(model, "n_features_in_")]
+    for model in models[1:]:
+        if model.n_features_in_ != models[0].n_features_in_:
+            raise ValueError(
+                f"{name}: models of {models[0].n_features_in_} and of {model.n_features_in_} "
+                "features can't be merged."
+            )
+        names = [getattr(one, "feature_names_in_", None) for one in (models[0], model)]
+        if not np.array_equal(*names):
+            raise ValueError(
+                f"{name}: models can't be merged whose features have other names, or other orders "
+                f"of them, or none: {names[0]} and {names[1]}."
+            )
+    return models
 
 
 def check_is_learned(estimator: Any) -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from skokde._base import BaseOnlineKDE
+from collections.abc import Sequence
+from typing import Self
+
+from skokde._base import BaseOnlineKDE, features_of
 from skokde._density import DENSITY_PARAMETERS, OnlineKDEDensity
 from skokde._persistence import expect
+from skokde._validation import check_settings
 
 
 class BaseWithDensity(BaseOnlineKDE):
@@ -16,6 +20,16 @@ class BaseWithDensity(BaseOnlineKDE):
         """A copy of the density, empty before the first row, with the parameters as they are."""
         parameters = {name: getattr(self, name) for name in (*DENSITY_PARAMETERS, "n_jobs")}
         return getattr(self, "density_", OnlineKDEDensity())._copied(parameters)
+
+    def _merge(self, models: Sequence[Self]) -> None:
+        densities, density = [model.density_ for model in models], self._present_density()
+        vars(density).update(features_of(densities[0]))
+        settings = check_settings(self, density.n_features_in_)
+        density._check_n_jobs()
+        density._merge_states(densities, settings)
+        seen_before = max(one._n_samples_seen for one in densities)
+        density._warn_if_due(seen_before, settings, self)
+        self.density_ = density
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "density_") and self.density_.__sklearn_is_fitted__()

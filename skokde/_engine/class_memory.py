@@ -44,6 +44,14 @@ class ClassMemory(NamedTuple):
         counts[:, chosen] = self.counts
         return self._replace(counts=counts)
 
+    def followed_by(self, later: ClassMemory, n_samples: float) -> Self:
+        """After all that another one has counted, a number of samples of the same classes."""
+        counts = FACTORS[:, None] ** n_samples * self.counts + later.counts
+        # What told which memory is best is forgotten as it is while labels come.
+        old = (1.0 - FIXED_SHARE) ** n_samples * (self.weights / FIRST_WEIGHTS - 1.0) + 1.0
+        weights = old * later.weights
+        return self._replace(counts=counts, weights=weights / weights.sum())
+
     def updated(self, codes: np.ndarray, row_weights: np.ndarray) -> Self:
         """After some rows, of which these are the classes."""
         counts, weights = self.counts.copy(), self.weights.copy()

@@ -50,24 +50,43 @@ def compact(state: State, settings: Settings, references: References) -> State:
     """Revitalize and compress a model, under its own bandwidth."""
     if settings.memories:
         state = predict_pending(state, settings, references)
-    expert_counts = state.expert_counts
     if settings.n_experts > 1:
-        expert_counts = predict_latest(state, settings)
+        state = state._replace(expert_counts=predict_latest(state, settings))
+    return recompressed(state, settings)
+
+
+def recompressed(state: State, settings: Settings, between: tuple[float, ...] = ()) -> State:
+    """The same of a model whose samples have been predicted.
+
+    Parameters
+    ----------
+    state : State
+    settings : Settings
+    between : tuple of float, default=()
+        Multiples of the threshold to take, lower and higher ones, that are tried besides those of
+        the settings if thresholds are found by prediction. The lowest that leaves few enough
+        components is taken.
+    """
     most = settings.most_components
     # With a cap, leave room for new samples: else nearly each of them costs a compression.
     if settings.max_components is not None:
         room = max(1, int(settings.max_components / growth(settings)))
         most = room if most is None else min(most, room)
-    level = next_level(state._replace(expert_counts=expert_counts), settings)
-    mixture = state.mixture.without_vanished()
-    mixture, partitions, level = revitalize_and_compress(mixture, settings, level, most)
+    level, thresholds = next_level(state, settings), settings.thresholds
+    if settings.n_levels:
+        thresholds = np.union1d(thresholds, np.multiply(between, thresholds[level]))
+        level = np.searchsorted(thresholds, settings.thresholds[level] * min((1.0, *between)))
+    mixture, partitions, level = revitalize_and_compress(
+        state.mixture.without_vanished(), settings._replace(thresholds=thresholds), level, most
+    )
+    asked = np.searchsorted(thresholds, settings.thresholds)
     return State(
         mixture,
         next_limit(mixture, settings),
         mixture.n_components,
-        level,
-        partitions,
-        expert_counts,
+        max(0, np.searchsorted(asked, level, side="right") - 1),
+        partitions[asked[1:] - 1],
+        state.expert_counts,
         state.recent and state.recent._replace(counts_before=mixture.counts),
     )
 

@@ -225,6 +225,11 @@ class Mixture(NamedTuple):
         m = self.n_compounds
         return Mixture(self.counts[chosen], self.means[chosen], *(a[chosen[:m]] for a in self[2:]))
 
+    def parted(self, n: int) -> tuple[Mixture, tuple[np.ndarray, np.ndarray]]:
+        """The first n components, all compounds among them, and the other Diracs."""
+        later = self.counts[n:], self.means[n:]
+        return self._replace(counts=self.counts[:n], means=self.means[:n]), later
+
     def compounds(self, chosen: np.ndarray | slice) -> tuple[np.ndarray, ...]:
         """The arrays of some of the compounds, chosen by an (m,) array of bool or a slice."""
         m = self.n_compounds

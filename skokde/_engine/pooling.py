@@ -91,6 +91,22 @@ class LogLinearPool(NamedTuple):
         n = len(exponents) + n_classes
         return cls(exponents, np.zeros(n_classes), PRIOR_PRECISION * np.eye(n), 0.0)
 
+    def tempered(self, share: float, exponents: np.ndarray) -> Self:
+        """With a share of what has been learned.
+
+        Parameters
+        ----------
+        share : float
+        exponents : (n_densities,) array
+            Before any prediction.
+        """
+        start = self.start(len(self.offsets), exponents)
+        precision = (1.0 - share) * start.precision + share * self.precision
+        towards = (1.0 - share) * start.precision @ start.weights
+        weights = np.linalg.solve(precision, towards + share * self.precision @ self.weights)
+        weights = bounded(weights, len(exponents))
+        return self.with_weights(weights)._replace(precision=precision, count=share * self.count)
+
     def adapted(self, exponents: np.ndarray) -> Self:
         """As before any prediction, if there are other densities than this pool is for."""
         if len(self.exponents) == len(exponents):

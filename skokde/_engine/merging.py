@@ -1,0 +1,168 @@
+"""Merging models of parts of a stream, as if the parts had followed each other.
+
+Not in the paper. A mixture with counts is merged with others by taking the components of all:
+count, mean and covariance of the whole are exact. Then it is compressed. Models of fewer samples
+are coarser than one of all would be, but in other places each, so that together they are finer; to
+keep that, components are merged by a lower threshold than in a stream. What each has found by
+prediction is added up, and samples that have not been compressed yet are predicted by what is left
+of the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from skokde._engine import recent
+from skokde._engine._append import append_rows
+from skokde._engine.experts import (
+    LONGEST_MEMORY,
+    MEMORY,
+    REFERENCES,
+    adapted,
+    predict_latest,
+    predict_pending,
+    prior_counts,
+    remembered,
+)
+from skokde._engine.learn import ENOUGH_NEW, LEAST_FINE_GROWTH, recompressed
+from skokde._engine.mixture import Mixture
+from skokde._engine.state import Recent, Settings, State
+
+# By what the threshold of a compression is multiplied, where it is found by prediction: the lowest
+# that leaves few enough components is taken.
+BETWEEN = tuple(0.25 * 2.0 ** (0.5 * np.arange(8)))
+# Components that are compressed at a time, since the time grows with their square: of more models
+# some are merged first.
+MOST_AT_ONCE = 6000
+
+
+def merged(states: Sequence[State], fades: Sequence[float], settings: Settings) -> State:
+    """The model of the samples of some models together.
+
+    Parameters
+    ----------
+    states : sequence of State
+        The newest last.
+    fades : sequence of float
+        What is left of the counts of each of them after the samples of the later ones.
+    settings : Settings
+    """
+    group: list[State] = []
+    for state, fade in zip(states, fades, strict=True):
+        state = adapted(state, settings)
+        if settings.memories:
+            state = predict_pending(state, settings, REFERENCES)
+        mixture = state.mixture._replace(counts=fade * state.mixture.counts)
+        held = sum(other.mixture.n_components for other in group)
+        if len(group) > 1 and held + mixture.n_components > MOST_AT_ONCE:
+            group = [merged_at_once(group, settings)]
+        group.append(state._replace(mixture=mixture))
+    return merged_at_once(group, settings)
+
+
+def fades_of(n_samples: Sequence[float], settings: Settings) -> list[float]:
+    """What is left of the counts of models after the samples of the later ones."""
+    after = np.append(np.cumsum(n_samples[:0:-1])[::-1], 0.0)
+    return (settings.forgetting_factor**after).tolist()
+
+
+def merged_at_once(states: Sequence[State], settings: Settings) -> State:
+    """The same of models whose samples have their present counts, and of which none is pending."""
+    if len(states) == 1:
+        return states[0]
+    prior = prior_counts(settings)
+    expert_counts = prior + sum(state.expert_counts - prior for state in states)
+    mixture, n_compressed = joined(states)
+    most = min(MEMORY * mixture.counts.sum(), LONGEST_MEMORY)
+    first, later = mixture.parted(n_compressed)
+    state = State(
+        first,
+        max(state.limit for state in states),
+        n_compressed,
+        min(state.level for state in states),
+        side_by_side(states),
+        remembered(expert_counts, prior, most),
+        None,
+    )
+    several = sum(other.n_compressed > 0 for other in states) > 1
+    if several:
+        state = recompressed(state, settings, BETWEEN)
+    state = with_later(state, later)
+    if settings.n_experts > 1:
+        # The samples since the compressions are predicted by what is left of all the others.
+        state = state._replace(expert_counts=predict_latest(state, settings))
+    if several or state.mixture.n_components > state.limit:
+        state = with_some_left(state, settings)
+    if settings.memories:
+        state = state._replace(recent=newest(states, state.mixture, settings))
+    return state
+
+
+def with_later(state: State, diracs: tuple[np.ndarray, np.ndarray]) -> State:
+    """With some samples after the others."""
+    mixture = state.mixture
+    held = Mixture.join([mixture.compounds(slice(None))], [mixture.diracs(), diracs])
+    return state._replace(mixture=held)
+
+
+def with_some_left(state: State, settings: Settings) -> State:
+    """Compressed, but for some of the samples that it has got later.
+
+    These are what the next merging, or the next compression, can predict.
+    """
+    mixture, n = state.mixture, state.n_compressed
+    room = min(ENOUGH_NEW, int(LEAST_FINE_GROWTH * mixture.counts.sum()))
+    left = np.zeros(mixture.n_components, dtype=bool)
+    left[np.linspace(n, mixture.n_components - 1, room).astype(np.intp)] = mixture.n_components > n
+    some = mixture.counts[left], mixture.means[left]
+    compressed = recompressed(state._replace(mixture=mixture.part(~left)), settings, BETWEEN)
+    if compressed.mixture.n_components + len(some[0]) > compressed.limit:
+        return recompressed(state, settings, BETWEEN)
+    return with_later(compressed, some)
+
+
+def joined(states: Sequence[State]) -> tuple[Mixture, int]:
+    """All components of some models, and how many of them compressions have left.
+
+    A sample since the last compression that repeats another Dirac raises the count of that one.
+    """
+    models = [(state.mixture, state.n_compressed) for state in states]
+    diracs = [(*mixture.diracs(), n - mixture.n_compounds) for mixture, n in models]
+    held = Mixture.join(
+        [mixture.compounds(slice(None)) for mixture, _ in models],
+        [(counts[:n], means[:n]) for counts, means, n in diracs]
+        + [(counts[n:], means[n:]) for counts, means, n in diracs],
+    )
+    first = sum(n for _, n in models)
+    counts, means = held.counts.copy(), held.means.copy()
+    k, _ = append_rows(
+        counts, means, first, held.n_compounds, held.means[first:], held.counts[first:], 1.0
+    )
+    return held._replace(counts=counts[:k], means=means[:k]), first
+
+
+def side_by_side(states: Sequence[State]) -> np.ndarray:
+    """Partitions of the components that compressions have left, in the order of `joined`."""
+    first = np.zeros((len(states[0].partitions), 1), dtype=np.intp)
+    compounds, diracs = [], []
+    for state in states:
+        labels, m = first + state.partitions, state.mixture.n_compounds
+        compounds.append(labels[:, :m])
+        diracs.append(labels[:, m:])
+        first = first + state.partitions.max(axis=1, initial=-1, keepdims=True) + 1
+    return np.concatenate([*compounds, *diracs], axis=1)
+
+
+def newest(states: Sequence[State], mixture: Mixture, settings: Settings) -> Recent:
+    """The newest samples of models of which none is pending, after they have been merged."""
+    held, prior = [state.recent for state in states], recent.prior_counts(settings)
+    credits = prior + sum(one.credits - prior for one in held)
+    last = recent.nothing_recent(mixture.n_features, settings)
+    for one in held:
+        rows = np.concatenate([last.rows, one.rows])[-recent.N_KEPT :]
+        counts = np.append(last.counts, one.counts)[-recent.N_KEPT :]
+        last = last._replace(rows=rows, counts=counts)
+    credits = remembered(credits, prior, recent.LONGEST_MEMORY)
+    return last._replace(counts_before=mixture.counts, credits=credits)
