@@ -649,25 +649,24 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
     def _merge(self, models: Sequence[OnlineKDEDensity]) -> None:
         settings = check_settings(self, self.n_features_in_)
         self._check_n_jobs()
-        self._merge_states(models, settings)
         # One that had enough samples has warned.
         seen_before = max(model._n_samples_seen for model in models)
+        self._merge_states(models, settings)
         self._warn_if_due(seen_before, settings, self)
 
     def _merge_states(self, models: Sequence[OnlineKDEDensity], settings: Settings) -> None:
         """Take in what densities have learned; what is fitted is replaced, not written to."""
         for model in models:
             model._check_same_structure(settings)
-        models = [model for model in models if hasattr(model, "_state")]
-        learned = [model for model in models if model.__sklearn_is_fitted__()]
+        begun = [model for model in models if hasattr(model, "_state")]
+        learned = [model for model in begun if model.__sklearn_is_fitted__()]
+        waiting = [model._waiting for model in begun if model._waiting is not None]
         seen = [model._n_samples_seen for model in learned]
-        self._state = empty_state(self.n_features_in_, settings)
+        state = empty_state(self.n_features_in_, settings)
         if learned:
-            self._state = merged(
-                [model._state for model in learned], fades_of(seen, settings), settings
-            )
-        waiting = [model._waiting for model in models if model._waiting is not None]
-        self._n_samples_seen, self._waiting = reduce(add, seen, 0.0), None
+            states = [model._state for model in learned]
+            state = merged(states, fades_of(seen, settings), settings)
+        self._state, self._n_samples_seen, self._waiting = state, reduce(add, seen, 0.0), None
         self._snapshot = Snapshot()
         for rows, weights in waiting:
             self._learn(rows, weights, settings)

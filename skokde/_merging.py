@@ -93,11 +93,13 @@ def merged_calibration(
         return calibrations[0]
     position = sum(calibration.position for calibration in calibrations)
     last = [calibration.last for calibration in calibrations if calibration.last is not None]
-    sizes = np.array([model.class_count.sum() for model in models])
-    largest, share = calibrations[sizes.argmax()], sizes.max() / max(sizes.sum(), 1.0)
-    # Of a model that most samples are of the pool is as right as it was.
-    pool = largest.pool.tempered(2.0 * share - 1.0, settings.first_exponents)
-    pool, replay = relearned(pool, models, states, class_count, settings, in_threads)
+    if settings.memories:
+        # It follows the stream, and is as in the newest model unless that knows far less.
+        most = max(calibration.pool.count for calibration in calibrations)
+        newest = [c for c in calibrations if 2.0 * c.pool.count >= most][-1]
+        pool, replay = newest.pool, newest.replay
+    else:
+        pool, replay = relearned(models, states, class_count, settings, in_threads)
     return Calibration(
         pool,
         settings.shrinkage_target,
@@ -111,17 +113,21 @@ def merged_calibration(
 
 
 def relearned(
-    pool: LogLinearPool,
     models: Sequence[CalibratedClasses],
     states: list[State | None],
     class_count: np.ndarray,
     settings: Settings,
     in_threads: Mapper,
 ) -> tuple[LogLinearPool, ReplayBuffer | None]:
-    """A pool after the prediction of rows by all models together, and these rows.
+    """The pool after the prediction of rows by all models together, and these rows.
 
     For the parameters see `merged_calibration`.
     """
+    sizes = np.array([model.class_count.sum() for model in models])
+    share = sizes.max() / max(sizes.sum(), TINY)
+    # Of a model that most samples are of the pool is as right as it was.
+    largest = models[sizes.argmax()].calibration.pool
+    pool = largest.tempered(2.0 * share - 1.0, settings.first_exponents)
     shares = shares_of(states, class_count)
     known = rows_to_predict(models, shares)
     if known is None:

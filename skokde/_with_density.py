@@ -26,8 +26,8 @@ class BaseWithDensity(BaseOnlineKDE):
         vars(density).update(features_of(densities[0]))
         settings = check_settings(self, density.n_features_in_)
         density._check_n_jobs()
-        density._merge_states(densities, settings)
         seen_before = max(one._n_samples_seen for one in densities)
+        density._merge_states(densities, settings)
         density._warn_if_due(seen_before, settings, self)
         self.density_ = density
 

@@ -112,10 +112,10 @@ def with_some_left(state: State, settings: Settings) -> State:
 
     These are what the next merging, or the next compression, can predict.
     """
-    mixture, n = state.mixture, state.n_compressed
-    room = min(ENOUGH_NEW, int(LEAST_FINE_GROWTH * mixture.counts.sum()))
-    left = np.zeros(mixture.n_components, dtype=bool)
-    left[np.linspace(n, mixture.n_components - 1, room).astype(np.intp)] = mixture.n_components > n
+    mixture, number = state.mixture, np.arange(state.mixture.n_components)
+    later = number[state.n_compressed :]
+    room = min(ENOUGH_NEW, int(LEAST_FINE_GROWTH * mixture.counts.sum()), len(later))
+    left = np.isin(number, later[np.linspace(0, len(later) - 1, room).astype(np.intp)])
     some = mixture.counts[left], mixture.means[left]
     compressed = recompressed(state._replace(mixture=mixture.part(~left)), settings, BETWEEN)
     if compressed.mixture.n_components + len(some[0]) > compressed.limit:
