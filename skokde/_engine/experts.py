@@ -32,6 +32,7 @@ PRIOR_COUNT = 1.0
 MEMORY = 0.25
 LONGEST_MEMORY = 128.0
 LEAST_SHARE = 1e-9
+TINY = np.finfo(float).tiny
 # Resolutions with less than this share of the weight of the best one of their shape are not scored.
 NEGLIGIBLE = 0.1
 # The number of the threshold whose resolution the widest kernels have, which see next to no
@@ -124,7 +125,10 @@ def next_level(state: State, settings: Settings) -> int:
 
 
 def em_update(
-    expert_counts: np.ndarray, log_densities: np.ndarray, counts: np.ndarray
+    expert_counts: np.ndarray,
+    log_densities: np.ndarray,
+    counts: np.ndarray,
+    n_steps: int = EM_STEPS,
 ) -> np.ndarray:
     """Counts of the experts after some more predictions.
 
@@ -138,12 +142,13 @@ def em_update(
     log_densities : (n, n_experts) array
     counts : (n,) array
         How many samples each row stands for.
+    n_steps : int, default=EM_STEPS
     """
     known = np.isfinite(log_densities).any(axis=1)
     log_densities, counts = log_densities[known], counts[known]
     likelihood = np.exp(log_densities - log_densities.max(axis=1, keepdims=True))
     new = expert_counts
-    for _ in range(EM_STEPS):
+    for _ in range(n_steps):
         new = expert_counts + new * ((counts / (likelihood @ new)) @ likelihood)
     return new
 
@@ -430,7 +435,7 @@ def prequential_splits(
         yield times, Experts.of(rest, grid, settings), unaided, helped
 
 
-def predict_latest(state: State, settings: Settings) -> np.ndarray:
+def predict_latest(state: State, settings: Settings, n_steps: int = EM_STEPS) -> np.ndarray:
     """Counts of the experts after the prediction of the samples that came last.
 
     They are those since the last compression, or some of them that stand for all; if there has been
@@ -456,7 +461,8 @@ def predict_latest(state: State, settings: Settings) -> np.ndarray:
             counts.append(times * share * all_counts[all_of_half].sum())
     expert_counts = state.expert_counts
     if logs:
-        expert_counts = em_update(expert_counts, np.concatenate(logs), np.concatenate(counts))
+        logs, counts = np.concatenate(logs), np.concatenate(counts)
+        expert_counts = em_update(expert_counts, logs, counts, n_steps)
     most = min(MEMORY * state.mixture.counts.sum(), LONGEST_MEMORY)
     return remembered(expert_counts, prior_counts(settings), most)
 
@@ -471,7 +477,7 @@ def some_of(places: np.ndarray) -> np.ndarray:
 def remembered(expert_counts: np.ndarray, prior: np.ndarray, most: float) -> np.ndarray:
     """Counts of the experts of which no more than so many samples are remembered."""
     learned = expert_counts - prior
-    return prior + learned * min(1.0, most / max(learned.sum(), most))
+    return prior + learned * min(1.0, most / max(learned.sum(), most, TINY))
 
 
 def without_prior(state: State, settings: Settings) -> np.ndarray:

@@ -73,9 +73,8 @@ def recompressed(state: State, settings: Settings, between: tuple[float, ...] = 
         room = max(1, int(settings.max_components / growth(settings)))
         most = room if most is None else min(most, room)
     level, thresholds = next_level(state, settings), settings.thresholds
-    if settings.n_levels:
-        thresholds = np.union1d(thresholds, np.multiply(between, thresholds[level]))
-        level = np.searchsorted(thresholds, settings.thresholds[level] * min((1.0, *between)))
+    if between and settings.n_levels:
+        level, thresholds = 0, np.union1d(thresholds, np.multiply(between, thresholds[0]))
     mixture, partitions, level = revitalize_and_compress(
         state.mixture.without_vanished(), settings._replace(thresholds=thresholds), level, most
     )

@@ -33,6 +33,8 @@ from skokde._engine.state import Recent, Settings, State
 # By what the threshold of a compression is multiplied, where it is found by prediction: the lowest
 # that leaves few enough components is taken.
 BETWEEN = tuple(0.25 * 2.0 ** (0.5 * np.arange(8)))
+# From stream to stream, weights of experts are learned step by step; here it is at once.
+EM_STEPS = 100
 # Components that are compressed at a time, since the time grows with their square: of more models
 # some are merged first.
 MOST_AT_ONCE = 6000
@@ -75,7 +77,9 @@ def merged_at_once(states: Sequence[State], settings: Settings) -> State:
     prior = prior_counts(settings)
     expert_counts = prior + sum(state.expert_counts - prior for state in states)
     mixture, n_compressed = joined(states)
+    # What was learned about models of fewer samples is forgotten for what the later ones can tell.
     most = min(MEMORY * mixture.counts.sum(), LONGEST_MEMORY)
+    most = max(0.0, most - mixture.counts[n_compressed:].sum())
     first, later = mixture.parted(n_compressed)
     state = State(
         first,
@@ -92,7 +96,7 @@ def merged_at_once(states: Sequence[State], settings: Settings) -> State:
     state = with_later(state, later)
     if settings.n_experts > 1:
         # The samples since the compressions are predicted by what is left of all the others.
-        state = state._replace(expert_counts=predict_latest(state, settings))
+        state = state._replace(expert_counts=predict_latest(state, settings, EM_STEPS))
     if several or state.mixture.n_components > state.limit:
         state = with_some_left(state, settings)
     if settings.memories:
