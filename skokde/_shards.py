@@ -131,8 +131,8 @@ def fit_shards(
     parallel = Parallel(n_jobs=n_jobs, verbose=verbose, return_as="generator")
     return merge(
         parallel(
-            delayed(_learned)(
-                clone(estimator), *(_part(a, rows) for a in (X, y, sample_weight)), known
+            delayed(learned)(
+                clone(estimator), *(_part(a, rows) for a in (X, y, sample_weight)), **known
             )
             for rows in slices
         )
@@ -144,8 +144,7 @@ def _part(array: Any, rows: slice) -> Any:
     return None if array is None else getattr(array, "iloc", array)[rows]
 
 
-def _learned(
-    estimator: Estimator, X: Any, y: Any, sample_weight: Any, known: dict[str, Any]
-) -> Estimator:
+def learned(estimator: Estimator, X: Any, y: Any, sample_weight: Any, **known: Any) -> Estimator:
+    """An estimator after some rows, of a y or of none."""
     targets = () if y is None else (y,)
     return estimator.partial_fit(X, *targets, sample_weight=sample_weight, **known)
