@@ -2,7 +2,7 @@
 """Merging: what shards cost in quality, what they save in time, and a thousand of them.
 
     python benchmarks/merging.py --data DIR [--sets letter covtype skin] [--splits 2] [--n-jobs 2]
-        [--tables quality throughput thousand]
+        [--tables quality throughput thousand memory]
 
 Quality is that of classifiers whose shards are shuffled rows, rows in the order of the source, and
 rows sorted by class, beside one stream of the same rows. At most 120,000 rows are learned. Tables

@@ -13,8 +13,9 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from joblib import effective_n_jobs
 from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted
 from threadpoolctl import ThreadpoolController
 
 from skokde._persistence import FORMAT, check_format, expect, packed
@@ -208,6 +209,59 @@ class BaseOnlineKDE(BaseEstimator):
                 self._merge(models)
                 self._snapshot = Snapshot()
             return self
+
+    def without_rows(self, min_samples: int = 10) -> Self:
+        """The same model for others who must not see the rows that it has learned.
+
+        Parameters
+        ----------
+        min_samples : int, default=10
+            At least 2. Groups of components that stand for fewer samples are replaced by one
+            Gaussian each, and so are their detailed models.
+
+        Returns
+        -------
+        estimator of the same type
+            A new one with the same parameters, counts, means and covariances of the whole. It
+            holds no rows, neither in components nor for calibration, p-values or short memories:
+            p-values are one, and nothing is an outlier, until it has learned more rows.
+
+        Raises
+        ------
+        NotFittedError
+            Before the first row.
+        ValueError
+            If there are fewer samples, in a class or in all, or ``min_samples`` is no such number.
+
+        Notes
+        -----
+        Microaggregation. Components are means and covariances of at least that many samples; who
+        knows all but one of these can tell the last one, and repeated rows count as many. It is no
+        differential privacy.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_iris
+        >>> from skokde import OnlineKDEDensity
+        >>> density = OnlineKDEDensity().fit(load_iris().data)
+        >>> shared = density.without_rows(min_samples=5)
+        >>> bool((shared.weights_ * shared.n_samples_seen_).min() >= 5)
+        True
+        """
+        check_is_fitted(self)
+        expected = f"{type(self).__name__}: min_samples must be an integer of at least 2"
+        if not isinstance(min_samples, Integral) or min_samples < 2:
+            raise ValueError(f"{expected}, got {min_samples!r}.")
+        other = clone(self)
+        vars(other).update(vars(self))
+        with one_blas_thread():
+            other._drop_rows(min_samples)
+        other._snapshot = Snapshot()
+        return other
+
+    @abstractmethod
+    def _drop_rows(self, min_samples: int) -> None:
+        """Replace what holds rows, or tells of fewer than so many samples."""
 
     @abstractmethod
     def _merge(self, models: Sequence[Self]) -> None:

@@ -198,6 +198,12 @@ class Calibration(NamedTuple):
         pool = pool.with_classes(chosen, self.pool)
         return self._replace(pool=pool, pending=pending, replay=replay, last=last)
 
+    def without_rows(self) -> Calibration:
+        """What has been learned, without the rows of which it was and those that wait."""
+        return self._replace(
+            last=None, pending=None, replay=None, next_checkpoint=max(self.position, 1)
+        )
+
     def without_window(
         self,
         class_count: np.ndarray,

@@ -834,6 +834,13 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
             calibrated, states, class_count, settings, self._in_threads
         )
 
+    def _drop_rows(self, min_samples: int) -> None:
+        self.estimators_ = [
+            density.without_rows(min_samples) if seen else OnlineKDEDensity()
+            for density, seen in zip(self.estimators_, self._is_seen(), strict=True)
+        ]
+        self._calibration = self._calibration.without_rows()
+
     def _with_classes(self, classes: np.ndarray) -> OnlineKDEClassifier:
         """The same model of more classes; what it learns changes nothing here."""
         other = OnlineKDEClassifier()

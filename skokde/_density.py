@@ -28,6 +28,7 @@ from skokde._engine.experts import (
 from skokde._engine.kde import KDE, KernelFamily, in_boxes, in_parts
 from skokde._engine.learn import learn
 from skokde._engine.merging import fades_of, merged
+from skokde._engine.microaggregation import microaggregated
 from skokde._engine.mixture import Mixture
 from skokde._engine.outliers import inlier_moments, inliers
 from skokde._engine.recent import (
@@ -670,6 +671,16 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         self._snapshot = Snapshot()
         for rows, weights in waiting:
             self._learn(rows, weights, settings)
+
+    def _drop_rows(self, min_samples: int) -> None:
+        count = self._mixture.counts.sum()
+        if count < min_samples:
+            raise ValueError(
+                f"There are {count:g} samples only: a component would tell of fewer than "
+                f"min_samples={min_samples}."
+            )
+        self._state = microaggregated(self._state, self._settings(), float(min_samples))
+        self._waiting = None
 
     def _restore(self) -> None:
         self._state = unpacked(State, self._state)

@@ -510,6 +510,10 @@ class OnlineKDEOutlierDetector(OutlierMixin, BaseWithDensity):
         if learned:
             self._reference = references_together(references, densities)
 
+    def _drop_rows(self, min_samples: int) -> None:
+        super()._drop_rows(min_samples)
+        self._reference = Reference.empty(self.n_features_in_)
+
     def _learn(self, X: np.ndarray, weights: np.ndarray) -> None:
         """Learn from validated rows; what is fitted is replaced, not written to."""
         check_values(self, X)

@@ -31,6 +31,9 @@ class BaseWithDensity(BaseOnlineKDE):
         density._warn_if_due(seen_before, settings, self)
         self.density_ = density
 
+    def _drop_rows(self, min_samples: int) -> None:
+        self.density_ = self.density_.without_rows(min_samples)
+
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "density_") and self.density_.__sklearn_is_fitted__()
 

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import clone
+from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from skokde import OnlineKDEClassifier, OnlineKDEDensity, merge
 
@@ -52,6 +53,11 @@ def by_hand(estimator, X, *others):
     """What a cluster should give: a model of each partition, merged in pairs."""
     parts = zip(*(np.split(array, CUTS) for array in (X, *others)), strict=True)
     return merge([clone(estimator).partial_fit(*part) for part in parts])
+
+
+@parametrize_with_checks([DaskOnlineKDEDensity(), DaskOnlineKDEClassifier()])
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
 
 
 def test_arrays(client, stream, assert_same_model):

@@ -427,3 +427,67 @@ def test_shards_of_frames_and_of_few_rows():
             fit_shards(OnlineKDEDensity(), X, n_shards=n)
     with pytest.raises(ValueError, match="inconsistent"):
         fit_shards(OnlineKDEClassifier(), X, y[:5])
+
+
+def stored_rows(value, d):
+    """All rows of d numbers in arrays of what is stored of an estimator."""
+    if isinstance(value, np.ndarray) and value.dtype == float and value.shape[-1:] == (d,):
+        return value.reshape(-1, d).tolist()
+    if hasattr(value, "__getstate__") and hasattr(value, "get_params"):
+        value = value.__getstate__()
+    items = value.values() if isinstance(value, dict) else value
+    if isinstance(items, (str, np.ndarray)) or not hasattr(items, "__iter__"):
+        return []
+    return [row for item in items for row in stored_rows(item, d)]
+
+
+@every_estimator
+@pytest.mark.parametrize("forgetting_factor", [1.0, "predictive"])
+def test_what_is_shared_holds_no_rows(Estimator, forgetting_factor, state_of, assert_same_model):
+    X, y = labelled(300)
+    model = learned(Estimator(forgetting_factor=forgetting_factor), X, y)
+    before = state_of(model)
+    shared = model.without_rows(min_samples=5)
+    assert_same_model(before, model)
+    d = 4 if Estimator is OnlineKDERegressor else 3
+    rows = {tuple(row) for row in (np.column_stack([X, y]) if d == 4 else X).tolist()}
+    assert rows.intersection(map(tuple, stored_rows(model, d)))  # the test can fail
+    assert not rows.intersection(map(tuple, stored_rows(shared, d)))
+    densities = getattr(shared, "estimators_", [getattr(shared, "density_", shared)])
+    originals = getattr(model, "estimators_", [getattr(model, "density_", model)])
+    for density, original in zip(densities, originals, strict=True):
+        mixture = density._mixture
+        assert mixture.counts.min() >= 5.0
+        halves = mixture.counts[: mixture.n_compounds, None] * mixture.detail_weights
+        alike = (mixture.detail_means[:, 0] == mixture.detail_means[:, 1]).all(axis=1)
+        assert (alike | (halves.min(axis=1) >= 5.0)).all()
+        for value, right in zip(moments(density), moments(original), strict=True):
+            np.testing.assert_allclose(value, right, rtol=1e-9, atol=1e-9)
+        assert (
+            abs(
+                density.score(X if d == 3 else np.column_stack([X, y]))
+                - original.score(X if d == 3 else np.column_stack([X, y]))
+            )
+            < 2.0
+        )
+    stored = pickle.loads(pickle.dumps(shared))
+    merged = clone(shared).merge(stored, shared)
+    parts = (X, y) if Estimator in TARGETS else (X,)
+    assert merged.partial_fit(*parts).n_features_in_ == 3
+
+
+def test_what_can_not_be_shared():
+    X, y = labelled(100)
+    with pytest.raises(ValueError, match="There are 4 samples only"):
+        OnlineKDEDensity().fit(X[:4]).without_rows()
+    few = np.append(np.zeros(97, dtype=int), [1, 1, 1])
+    with pytest.raises(ValueError, match="3 samples only"):
+        OnlineKDEClassifier().fit(X, few).without_rows(5)
+    for number in (1, 0, 2.5, "3"):
+        with pytest.raises(ValueError, match="min_samples"):
+            OnlineKDEDensity().fit(X).without_rows(number)
+    shared = OnlineKDEClassifier().fit(X, y).without_rows(5)
+    assert shared.score(X, y) > 0.8
+    detector = OnlineKDEOutlierDetector().fit(X).without_rows(5)
+    np.testing.assert_array_equal(detector.p_values(X), 1.0)
+    np.testing.assert_array_equal(detector.predict(X), 1)

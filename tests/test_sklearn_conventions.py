@@ -436,7 +436,8 @@ def test_repr_shows_changed_parameters_only():
 def test_public_names():
     kinds = ("Classifier", "Density", "Imputer", "OutlierDetector", "Regressor")
     estimators = [f"OnlineKDE{kind}" for kind in kinds]
-    assert sorted(skokde.__all__) == ["DegenerateDataWarning", *estimators, "__version__"]
+    functions = ["__version__", "fit_shards", "merge"]
+    assert sorted(skokde.__all__) == ["DegenerateDataWarning", *estimators, *functions]
     assert re.fullmatch(r"\d+\.\d+\.\d+.*", skokde.__version__)
 
 

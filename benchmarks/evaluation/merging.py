@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import pickle
+import resource
 import time
 from itertools import product
 from typing import Any
@@ -20,7 +21,7 @@ from evaluation.tables import decimals, frame_markdown
 from skokde import OnlineKDEClassifier, OnlineKDEDensity, fit_shards, merge
 
 SETS = ("letter", "covtype", "skin")
-TABLES = ("quality", "throughput", "thousand")
+TABLES = ("quality", "throughput", "thousand", "memory")
 ORDERS = ("shuffled", "source", "class")
 N_SHARDS = (1, 2, 4, 8, 16, 32, 64)
 MOST_TRAINING, MOST_TEST = 120_000, 5_000
@@ -144,6 +145,48 @@ def timed_merge(pair: list[tuple[OnlineKDEDensity, float]]) -> tuple[OnlineKDEDe
     return merge(model for model, _ in pair), time.process_time() - start
 
 
+def memory(n_rows: int) -> list[dict[str, Any]]:
+    """Rows that are made in two workers of Dask, a million at a time; needs skokde[dask]."""
+    import dask.array as da
+    from distributed import Client, LocalCluster
+
+    from skokde.dask import DaskOnlineKDEDensity
+
+    size = 10**6
+    numbers = da.arange(n_rows // size, chunks=1)
+    X = da.map_blocks(
+        lambda number: simulated(size, int(number[0]))[0],
+        numbers,
+        chunks=((size,) * (n_rows // size), (FEATURES,)),
+        new_axis=1,
+        dtype=float,
+        meta=np.empty((0, FEATURES)),
+    )
+    test, true = simulated(SCORED, MANY)
+    cluster = LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None)
+    with cluster, Client(cluster) as client:
+        before = client.run(peak_megabytes)
+        start = time.perf_counter()
+        density = DaskOnlineKDEDensity(client=client).fit(X)
+        seconds = time.perf_counter() - start
+        after = client.run(peak_megabytes)
+        return [
+            {
+                "rows": n_rows,
+                "rows a second": n_rows / seconds,
+                "megabytes of all rows": n_rows * FEATURES * 8 / 1e6,
+                "megabytes of a worker, before": max(before.values()),
+                "at most": max(after.values()),
+                "components": density.n_components_,
+                "nats below the truth": true.mean() - density.to_local().score(test),
+            }
+        ]
+
+
+def peak_megabytes() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+
+
 def quality_markdown(figures: pd.DataFrame) -> str:
     """A table for each figure: that of one stream, and differences from it."""
     titles = {"accuracy": "Accuracy, %", "log_loss": "Log-loss, nats", "nll": "-log p, nats"}
@@ -168,6 +211,7 @@ def main(description: str) -> None:
     add_common_options(parser)
     parser.add_argument("--sets", nargs="+", default=SETS, choices=SETS, metavar="SET")
     parser.add_argument("--splits", type=int, default=2)
+    parser.add_argument("--rows", type=int, default=50_000_000, help="of the table of memory")
     parser.add_argument("--tables", nargs="+", default=TABLES, choices=TABLES, metavar="TABLE")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
@@ -180,6 +224,8 @@ def main(description: str) -> None:
     if "throughput" in options.tables:
         lines = [line for name in options.sets for line in throughput(name, options)]
         write("merging_throughput", throughput_markdown, lines, options)
+    if "memory" in options.tables:
+        write("merging_memory", memory_markdown, memory(options.rows), options)
     if "thousand" in options.tables:
         write("merging_thousand", thousand_markdown, thousand(options.n_jobs), options)
 
@@ -194,6 +240,11 @@ def throughput_markdown(figures: pd.DataFrame) -> str:
 def thousand_markdown(figures: pd.DataFrame) -> str:
     title = f"## {MANY} shards of {ROWS:,} rows, merged in pairs"
     return f"{title}\n\n{frame_markdown(figures, decimals(3))}"
+
+
+def memory_markdown(figures: pd.DataFrame) -> str:
+    title = "## Rows made in two workers of Dask, a million at a time"
+    return f"{title}\n\n{frame_markdown(figures, decimals(2))}"
 
 
 def write(name: str, markdown: Any, lines: list[dict[str, Any]], options: Any) -> None:
