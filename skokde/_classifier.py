@@ -790,7 +790,8 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         if len(models) > 2:
             # Two at a time: rows are predicted again by models that are as large as can be.
             half = len(models) // 2
-            models = [clone(self).merge(*part) for part in (models[:half], models[half:])]
+            alone = clone(self).set_params(priors=None)  # which are of all classes
+            models = [clone(alone).merge(*part) for part in (models[:half], models[half:])]
         settings = check_settings(self, self.n_features_in_)
         check_flag(self, "calibrate")
         self._check_n_jobs()

@@ -221,6 +221,9 @@ def test_labels_are_united():
     np.testing.assert_array_equal(merged.class_count_, [sum(y == 0), 0, sum(y == 0), sum(y == 1)])
     assert merged.predict_proba(X).shape == (240, 4)
     np.testing.assert_allclose(merged.predict_proba(X).sum(axis=1), 1.0)
+    priors = [0.1, 0.2, 0.3, 0.4]
+    whole = OnlineKDEClassifier(priors=priors).merge(first, first, second, first)
+    np.testing.assert_allclose(whole.class_prior_, np.array([0.1, 0.0, 0.3, 0.4]) / 0.8)
     # The first one was fitted: which labels may come was declared.
     with pytest.raises(ValueError, match="not among the classes"):
         merged.partial_fit(X, np.full(240, 7))

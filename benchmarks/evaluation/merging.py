@@ -193,14 +193,18 @@ def quality_markdown(figures: pd.DataFrame) -> str:
     digits, parts = {"accuracy": 2, "log_loss": 4, "nll": 3}, []
     for column, title in titles.items():
         table = figures.pivot_table(index=["set", "order"], columns="shards", values=column)
-        table = table.sub(table[1], axis=0).assign(**{"1": table[1]})[["1", *N_SHARDS[1:]]]
+        one = table[1].copy()
+        table = table.sub(one, axis=0)
+        table[1] = one
         parts.append(
             f"## {title}: one stream, and what shards change\n\n"
-            f"{frame_markdown(table.reset_index(), decimals(digits[column]))}"
+            f"{frame_markdown(table.rename(columns=str).reset_index(), decimals(digits[column]))}"
         )
     for column, title in {"components": "Components", "merging": "Merging, CPU seconds"}.items():
         table = figures.pivot_table(index=["set", "order"], columns="shards", values=column)
-        parts.append(f"## {title}\n\n{frame_markdown(table.reset_index(), decimals(1))}")
+        parts.append(
+            f"## {title}\n\n{frame_markdown(table.rename(columns=str).reset_index(), decimals(1))}"
+        )
     return "\n".join(parts)
 
 

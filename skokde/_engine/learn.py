@@ -63,18 +63,19 @@ def recompressed(state: State, settings: Settings, between: tuple[float, ...] = 
     state : State
     settings : Settings
     between : tuple of float, default=()
-        Multiples of the threshold to take, lower and higher ones, that are tried besides those of
-        the settings if thresholds are found by prediction. The lowest that leaves few enough
-        components is taken.
+        Multiples of the lowest threshold, that are tried besides all of the settings, if these
+        are found by prediction. The lowest that leaves few enough components is taken.
     """
     most = settings.most_components
     # With a cap, leave room for new samples: else nearly each of them costs a compression.
     if settings.max_components is not None:
         room = max(1, int(settings.max_components / growth(settings)))
         most = room if most is None else min(most, room)
-    level, thresholds = next_level(state, settings), settings.thresholds
+    thresholds = settings.thresholds
     if between and settings.n_levels:
         level, thresholds = 0, np.union1d(thresholds, np.multiply(between, thresholds[0]))
+    else:
+        level = next_level(state, settings)
     mixture, partitions, level = revitalize_and_compress(
         state.mixture.without_vanished(), settings._replace(thresholds=thresholds), level, most
     )
@@ -83,7 +84,7 @@ def recompressed(state: State, settings: Settings, between: tuple[float, ...] = 
         mixture,
         next_limit(mixture, settings),
         mixture.n_components,
-        max(0, np.searchsorted(asked, level, side="right") - 1),
+        max(0, int(np.searchsorted(asked, level, side="right")) - 1),
         partitions[asked[1:] - 1],
         state.expert_counts,
         state.recent and state.recent._replace(counts_before=mixture.counts),

@@ -3,9 +3,9 @@
 Not in the paper. A mixture with counts is merged with others by taking the components of all:
 count, mean and covariance of the whole are exact. Then it is compressed. Models of fewer samples
 are coarser than one of all would be, but in other places each, so that together they are finer; to
-keep that, components are merged by a lower threshold than in a stream. What each has found by
-prediction is added up, and samples that have not been compressed yet are predicted by what is left
-of the others.
+keep that, components are merged by a lower threshold than in a stream. What is best for models of
+fewer samples is not best for one of all: samples that have not been compressed yet are predicted by
+what is left of all others, and of what each model has found by prediction so much less is kept.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from skokde._engine.state import Recent, Settings, State
 # By what the threshold of a compression is multiplied, where it is found by prediction: the lowest
 # that leaves few enough components is taken.
 BETWEEN = tuple(0.25 * 2.0 ** (0.5 * np.arange(8)))
-# From stream to stream, weights of experts are learned step by step; here it is at once.
+# In a stream weights of experts are learned a little with each compression, here all at once.
 EM_STEPS = 100
 # Components that are compressed at a time, since the time grows with their square: of more models
 # some are merged first.
