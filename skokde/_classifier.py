@@ -821,18 +821,24 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
             if name in vars(self)
         }
 
-        def together(densities: tuple[OnlineKDEDensity, ...]) -> OnlineKDEDensity:
-            new = OnlineKDEDensity()._copied(parameters)
+        def together(
+            densities: tuple[OnlineKDEDensity, ...],
+        ) -> tuple[OnlineKDEDensity, State | None]:
+            new, predicted = OnlineKDEDensity()._copied(parameters), None
             if any(hasattr(density, "_state") for density in densities):
                 vars(new).update(known)
-                new._merge_states(densities, settings)
-            return new
+                predicted = new._merge_states(densities, settings)
+            return new, predicted
 
         of_classes = list(zip(*(part.estimators_ for part in parts), strict=True))
-        self.estimators_ = self._in_threads(together, of_classes)
-        states, class_count = self._states(), self._effective_class_count()
+        merged = self._in_threads(together, of_classes)
+        self.estimators_ = [density for density, _ in merged]
         self._calibration = merged_calibration(
-            calibrated, states, class_count, settings, self._in_threads
+            calibrated,
+            [state for _, state in merged],
+            self._effective_class_count(),
+            settings,
+            self._in_threads,
         )
 
     def _drop_rows(self, min_samples: int) -> None:

@@ -655,22 +655,30 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         self._merge_states(models, settings)
         self._warn_if_due(seen_before, settings, self)
 
-    def _merge_states(self, models: Sequence[OnlineKDEDensity], settings: Settings) -> None:
-        """Take in what densities have learned; what is fitted is replaced, not written to."""
+    def _merge_states(self, models: Sequence[OnlineKDEDensity], settings: Settings) -> State | None:
+        """Take in what densities have learned; what is fitted is replaced, not written to.
+
+        Returns
+        -------
+        State or None
+            Before the last samples were compressed, see `skokde._engine.merging.Merged`; None if
+            none of the densities has learned any.
+        """
         for model in models:
             model._check_same_structure(settings)
         begun = [model for model in models if hasattr(model, "_state")]
         learned = [model for model in begun if model.__sklearn_is_fitted__()]
         waiting = [model._waiting for model in begun if model._waiting is not None]
         seen = [model._n_samples_seen for model in learned]
-        state = empty_state(self.n_features_in_, settings)
+        state, predicted = empty_state(self.n_features_in_, settings), None
         if learned:
             states = [model._state for model in learned]
-            state = merged(states, fades_of(seen, settings), settings)
+            state, predicted = merged(states, fades_of(seen, settings), settings)
         self._state, self._n_samples_seen, self._waiting = state, reduce(add, seen, 0.0), None
         self._snapshot = Snapshot()
         for rows, weights in waiting:
             self._learn(rows, weights, settings)
+        return predicted
 
     def _drop_rows(self, min_samples: int) -> None:
         count = self._mixture.counts.sum()

@@ -1,9 +1,8 @@
 """Calibrations of classifiers that are merged.
 
 What a pool has learned is right for densities of the samples that there were. Those of more samples
-are surer of themselves, and their pool is learned anew, from rows that each of the models predicted
-before it learned them. To the density of its class a row has since been added; but what it would be
-of all the others is the mean of what it was in its own model then and what it is in the others.
+are surer of themselves, and their pool is learned anew, from the samples of each class that came
+after its last compression: the merged densities predict them as they are without them.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ import numpy as np
 
 from skokde._calibration import (
     FIRST_CHECKPOINT,
+    LEAST_KEPT,
     Calibration,
     Mapper,
     ReplayBuffer,
@@ -24,7 +24,7 @@ from skokde._calibration import (
     shares_of,
 )
 from skokde._engine.experts import build_kde, discriminant_moments
-from skokde._engine.kde import log, log_sum
+from skokde._engine.merging import HeldOut
 from skokde._engine.mixture import Mixture
 from skokde._engine.outliers import inlier_moments
 from skokde._engine.pooling import LogLinearPool, learn_pool, linear_discriminants
@@ -33,8 +33,10 @@ from skokde._engine.state import Settings, State
 from skokde._ranks import LOWEST
 from skokde._validation import TINY
 
-# Rows that are predicted again, at most, and kept.
-MOST_PREDICTED = 1500
+# Samples of a class that are predicted, at most.
+MOST_HELD_OUT = 256
+# Classes with fewer of them get rows that one of the models predicted.
+ENOUGH_HELD_OUT = 16
 
 
 class CalibratedClasses(NamedTuple):
@@ -68,7 +70,7 @@ def common_covariance(models: Sequence[CalibratedClasses]) -> np.ndarray | None:
 
 def merged_calibration(
     models: Sequence[CalibratedClasses],
-    states: list[State | None],
+    predicted: Sequence[State | None],
     class_count: np.ndarray,
     settings: Settings,
     in_threads: Mapper = serially,
@@ -79,8 +81,8 @@ def merged_calibration(
     ----------
     models : sequence of CalibratedClasses
         The newest last.
-    states : list of State or None
-        Of the class densities of all together.
+    predicted : sequence of State or None
+        Of the class densities of all together, see `skokde._engine.merging.Merged`.
     class_count : (n_classes,) array
         Of all together.
     settings : Settings
@@ -99,7 +101,7 @@ def merged_calibration(
         newest = [c for c in calibrations if 2.0 * c.pool.count >= most][-1]
         pool, replay = newest.pool, newest.replay
     else:
-        pool, replay = relearned(models, states, class_count, settings, in_threads)
+        pool, replay = relearned(models, predicted, class_count, settings, in_threads)
     return Calibration(
         pool,
         settings.shrinkage_target,
@@ -114,76 +116,97 @@ def merged_calibration(
 
 def relearned(
     models: Sequence[CalibratedClasses],
-    states: list[State | None],
+    predicted: Sequence[State | None],
     class_count: np.ndarray,
     settings: Settings,
     in_threads: Mapper,
 ) -> tuple[LogLinearPool, ReplayBuffer | None]:
-    """The pool after the prediction of rows by all models together, and these rows.
+    """The pool after the prediction of what the merged densities can predict, and these rows.
 
     For the parameters see `merged_calibration`.
     """
+    pools = [model.calibration.pool for model in models]
     sizes = np.array([model.class_count.sum() for model in models])
-    share = sizes.max() / max(sizes.sum(), TINY)
-    # Of a model that most samples are of the pool is as right as it was.
-    largest = models[sizes.argmax()].calibration.pool
-    pool = largest.tempered(2.0 * share - 1.0, settings.first_exponents)
-    shares = shares_of(states, class_count)
-    known = rows_to_predict(models, shares)
-    if known is None:
-        return pool, None
-    own, rows = known
-    seen = np.flatnonzero(shares)
+    sizes = sizes / max(sizes.sum(), TINY)
+    shares = shares_of(predicted, class_count)
+    held_out = [
+        HeldOut.of(state, MOST_HELD_OUT) if share else None
+        for state, share in zip(predicted, shares, strict=True)
+    ]
+    earlier = [model.calibration.replay for model in models if model.calibration.replay is not None]
+    any_held_out = any(held is not None and len(held.rows) for held in held_out)
+    if settings.shrinkage_target is None or not any_held_out:
+        return LogLinearPool.together(pools, sizes, settings.first_exponents), None
+    samples = samples_of(held_out, settings)
+    rows = rows_to_predict(earlier, samples, shares)
+    # The pool of a model of most of the samples is right by so much more than half of them.
+    same = np.maximum(2.0 * sizes - 1.0, 0.0)
+    pool = LogLinearPool.together(pools, same, settings.first_exponents)
+    # Of classes without a row nothing can be learned.
+    known, codes = np.unique(rows.codes, return_inverse=True)
 
     def log_densities_of(code: int) -> np.ndarray:
-        """(n, n_densities), of rows of the class itself as if each of them had not been learned."""
-        kde = build_kde(states[code], settings)
-        logs, of_class = kde.log_densities_of_groups(rows.rows), rows.codes == code
-        counts = [model.class_count[code] if model.states[code] else 0.0 for model in models]
-        before = np.full((len(models), np.count_nonzero(of_class), logs.shape[1]), -np.inf)
-        for number, (model, count) in enumerate(zip(models, counts, strict=True)):
-            if count and len(before[number]):
-                kde = build_kde(model.states[code], settings)
-                before[number] = kde.log_densities_of_groups(rows.rows[of_class])
-        before[own[of_class], np.arange(before.shape[1])] = rows.log_densities[of_class]
-        weights = log(np.array(counts) / max(sum(counts), TINY))
-        logs[of_class] = np.maximum(log_sum(before + weights[:, None, None]), LOWEST)
-        return logs
+        kde = build_kde(held_out[code].state, settings)
+        return kde.log_densities_of_groups(rows.rows)
 
     # Of densities, rows and classes.
-    log_densities = np.transpose(in_threads(log_densities_of, seen.tolist()), (2, 1, 0))
-    moments = [discriminant_moments(states[code], settings) for code in seen]
+    log_densities = np.transpose(in_threads(log_densities_of, known.tolist()), (2, 1, 0))
+    numbers, before = np.arange(len(codes)), ~np.isnan(rows.log_densities[:, 0])
+    log_densities[:, numbers[before], codes[before]] = rows.log_densities[before].T
+    moments = [discriminant_moments(held_out[code].state, settings) for code in known]
     discriminants = linear_discriminants(moments, settings.shrinkage_target, settings.structure)
     q = np.array([discriminant.log_densities(rows.rows) for discriminant in discriminants])
-    codes = np.searchsorted(seen, rows.codes)
     learned = learn_pool(
-        pool.of_classes(seen),
-        np.log(shares[seen]),
+        pool.of_classes(known),
+        np.log(shares[known]),
         np.concatenate([log_densities, q]),
         codes,
         rows.counts,
         followed(class_count, settings),
     )
-    of_own = log_densities[:, np.arange(len(codes)), codes].T
-    return pool.with_classes(seen, learned), rows._replace(log_densities=of_own.copy())
+    own = np.maximum(log_densities[:, numbers, codes].T, LOWEST)
+    new = ReplayBuffer(*(array[~before] for array in rows._replace(log_densities=own)))
+    replay = reduce(ReplayBuffer.followed_by, [*earlier, new])
+    n_kept = np.ceil(LEAST_KEPT * shares).astype(np.intp)
+    return pool.with_classes(known, learned), replay.last(n_kept)
+
+
+def samples_of(held_out: Sequence[HeldOut | None], settings: Settings) -> ReplayBuffer:
+    """The samples that densities of classes are without, their log-densities not yet known, NaN."""
+    known = [(code, held) for code, held in enumerate(held_out) if held is not None]
+    codes = np.repeat([code for code, _ in known], [len(held.rows) for _, held in known])
+    rows = np.concatenate([held.rows for _, held in known])
+    counts = np.concatenate([held.counts for _, held in known])
+    unknown = np.full((len(rows), settings.n_densities), np.nan)
+    return ReplayBuffer(rows, codes, counts, unknown)
 
 
 def rows_to_predict(
-    models: Sequence[CalibratedClasses], shares: np.ndarray
-) -> tuple[np.ndarray, ReplayBuffer] | None:
-    """Rows that models have predicted, of each class by its share, and whose they are, if any.
+    earlier: Sequence[ReplayBuffer], samples: ReplayBuffer, shares: np.ndarray
+) -> ReplayBuffer:
+    """Samples, and for classes that lack them earlier rows.
 
-    They are evenly spread over what the models have kept.
+    Each class has its share of the counts, and its rows are evenly spread among the others.
+
+    Parameters
+    ----------
+    earlier : sequence of ReplayBuffer
+        Of the models, the newest last.
+    samples : ReplayBuffer
+    shares : (n_classes,) array
+        Of the classes among all samples.
     """
-    replays = [model.calibration.replay for model in models]
-    own = np.repeat(np.arange(len(models)), [0 if r is None else len(r.rows) for r in replays])
-    if not len(own):
-        return None
-    rows = reduce(ReplayBuffer.followed_by, [replay for replay in replays if replay is not None])
-    chosen = []
-    for code in np.flatnonzero(shares):
-        at = np.flatnonzero(rows.codes == code)
-        n = min(int(np.ceil(MOST_PREDICTED * shares[code])), len(at))
-        chosen.append(at[np.linspace(0, len(at) - 1, n).astype(np.intp)])
-    chosen = np.sort(np.concatenate(chosen))
-    return own[chosen], ReplayBuffer(*(array[chosen] for array in rows))
+    lacking = np.maximum(ENOUGH_HELD_OUT - np.bincount(samples.codes, minlength=len(shares)), 0)
+    lacking[shares <= 0.0] = 0
+    rows = reduce(ReplayBuffer.followed_by, [*(b.last(lacking) for b in earlier), samples])
+    of_class = np.bincount(rows.codes, rows.counts, minlength=len(shares))
+    weights = shares[rows.codes] * (rows.counts / of_class[rows.codes])
+    weights /= weights.sum()
+    # So many rows of equal weights would tell as much.
+    total = min(rows.counts.sum(), 1.0 / (weights**2).sum())
+    place = np.empty(len(weights))
+    for code in np.unique(rows.codes):
+        of_code = np.flatnonzero(rows.codes == code)
+        place[of_code] = (np.arange(len(of_code)) + 0.5) / len(of_code)
+    spread = np.argsort(place, kind="stable")
+    return ReplayBuffer(*(array[spread] for array in rows._replace(counts=total * weights)))

@@ -28,6 +28,8 @@ from skokde import (
 )
 from skokde._engine.compression import MOST_COMPONENTS
 from skokde._engine.learn import ENOUGH_NEW
+from skokde._engine.merging import HeldOut
+from skokde._engine.pooling import LogLinearPool, learn_pool
 
 ESTIMATORS = [
     OnlineKDEDensity,
@@ -494,3 +496,79 @@ def test_what_can_not_be_shared():
     detector = OnlineKDEOutlierDetector().fit(X).without_rows(5)
     np.testing.assert_array_equal(detector.p_values(X), 1.0)
     np.testing.assert_array_equal(detector.predict(X), 1)
+
+
+def test_a_pool_of_two_is_that_of_all_predictions():
+    """Parabolas of two pools add up to that of the predictions of both."""
+    rng = np.random.default_rng(0)
+    exponents, log_prior = np.array([0.5, 0.5, 0.0]), np.log([0.3, 0.7])
+    logs, codes = rng.normal(size=(3, 400, 2)), rng.integers(0, 2, 400)
+    logs[0, np.arange(400), codes] += 1.0  # the first density tells classes apart
+    start = LogLinearPool.start(2, exponents)
+
+    def learned(rows):
+        ones = np.ones(len(codes[rows]))
+        return learn_pool(start, log_prior, logs[:, rows], codes[rows], ones, 1e9)
+
+    first, second, both = (learned(part) for part in (slice(200), slice(200, 400), slice(400)))
+    together = LogLinearPool.together([first, second], [1.0, 1.0], exponents)
+    assert together.count == both.count == 400.0
+    np.testing.assert_allclose(together.weights, both.weights, atol=0.05)
+    assert np.abs(first.weights - second.weights).max() > 0.1
+    np.testing.assert_allclose(together.precision, both.precision, rtol=0.2, atol=5.0)
+    alone = LogLinearPool.together([first, second], [1.0, 0.0], exponents)
+    np.testing.assert_allclose(alone.weights, first.weights, atol=1e-9)
+    nothing = LogLinearPool.together([first, second], [0.0, 0.0], exponents)
+    np.testing.assert_allclose(nothing.weights, start.weights, atol=1e-12)
+
+
+@structures
+def test_samples_are_held_out_of_the_models_that_predict_them(covariance_type):
+    X, _ = labelled(300)
+    density = OnlineKDEDensity(covariance_type=covariance_type)
+    merged = merge(clone(density).fit(part) for part in np.split(X, 3))
+    for state, n in ((merged._state, 20), (density.fit(X[:28])._state, 7)):
+        held = HeldOut.of(state, 20)
+        assert len(held.rows) == n
+        assert (held.rows[:, None] == X).all(axis=2).any(axis=1).all()
+        rest = held.state.mixture
+        assert rest.n_components == state.mixture.n_components - n
+        assert not (rest.means[:, None] == held.rows).all(axis=2).any()
+        np.testing.assert_allclose(rest.counts.sum() + n, state.mixture.counts.sum())
+
+
+def test_merged_probabilities_are_as_right_as_those_of_one_stream():
+    """Classes that overlap, in features that repeat each other: without a pool far too sure."""
+    rng = np.random.default_rng(0)
+
+    def rows(n):
+        y = rng.integers(0, 2, n)
+        Z = rng.normal(size=(n, 2)) + y[:, None]
+        return np.hstack([Z, Z + 0.1 * rng.normal(size=(n, 2))]), y
+
+    (X, y), (new, y_new) = rows(3000), rows(3000)
+    stream = OnlineKDEClassifier(covariance_type="diag").fit(X, y)
+    merged = merge(shards_of(clone(stream), X, y, 8))
+    of_merged, of_stream = (log_loss(y_new, m.predict_proba(new)) for m in (merged, stream))
+    assert of_merged < of_stream + 0.02
+    uncalibrated = clone(merged).set_params(calibrate=False).merge(merged)
+    assert log_loss(y_new, uncalibrated.predict_proba(new)) > of_stream + 0.05
+
+
+def test_classes_of_which_nothing_can_be_predicted():
+    X, y = labelled(60)
+    hole = np.full((1, 3), np.nan)
+    waiting = [OnlineKDEClassifier().partial_fit(hole, [c], classes=[0, 1]) for c in (0, 1)]
+    merged = merge(waiting)
+    np.testing.assert_array_equal(merged.class_count_, [1.0, 1.0])
+    fitted = OnlineKDEClassifier().fit(X, y)
+    assert merged.merge(fitted).class_count_.sum() == 62.0
+    assert np.isfinite(merged.predict_log_proba(X)).all()
+    single = merge(OnlineKDEClassifier().fit(X[i : i + 1], y[i : i + 1]) for i in range(40))
+    assert single.score(X[40:], y[40:]) > 0.7
+    # Models without rows keep what their pools have learned.
+    shared = fitted.without_rows(3)
+    exponents = shared._calibration.pool.exponents
+    np.testing.assert_allclose(
+        merge([shared, shared])._calibration.pool.exponents, exponents, atol=1e-9
+    )

@@ -125,10 +125,7 @@ def next_level(state: State, settings: Settings) -> int:
 
 
 def em_update(
-    expert_counts: np.ndarray,
-    log_densities: np.ndarray,
-    counts: np.ndarray,
-    n_steps: int = EM_STEPS,
+    expert_counts: np.ndarray, log_densities: np.ndarray, counts: np.ndarray
 ) -> np.ndarray:
     """Counts of the experts after some more predictions.
 
@@ -142,13 +139,12 @@ def em_update(
     log_densities : (n, n_experts) array
     counts : (n,) array
         How many samples each row stands for.
-    n_steps : int, default=EM_STEPS
     """
     known = np.isfinite(log_densities).any(axis=1)
     log_densities, counts = log_densities[known], counts[known]
     likelihood = np.exp(log_densities - log_densities.max(axis=1, keepdims=True))
     new = expert_counts
-    for _ in range(n_steps):
+    for _ in range(EM_STEPS):
         new = expert_counts + new * ((counts / (likelihood @ new)) @ likelihood)
     return new
 
@@ -435,7 +431,7 @@ def prequential_splits(
         yield times, Experts.of(rest, grid, settings), unaided, helped
 
 
-def predict_latest(state: State, settings: Settings, n_steps: int = EM_STEPS) -> np.ndarray:
+def predict_latest(state: State, settings: Settings) -> np.ndarray:
     """Counts of the experts after the prediction of the samples that came last.
 
     They are those since the last compression, or some of them that stand for all; if there has been
@@ -461,8 +457,7 @@ def predict_latest(state: State, settings: Settings, n_steps: int = EM_STEPS) ->
             counts.append(times * share * all_counts[all_of_half].sum())
     expert_counts = state.expert_counts
     if logs:
-        logs, counts = np.concatenate(logs), np.concatenate(counts)
-        expert_counts = em_update(expert_counts, logs, counts, n_steps)
+        expert_counts = em_update(expert_counts, np.concatenate(logs), np.concatenate(counts))
     most = min(MEMORY * state.mixture.counts.sum(), LONGEST_MEMORY)
     return remembered(expert_counts, prior_counts(settings), most)
 

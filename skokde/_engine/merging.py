@@ -11,6 +11,7 @@ what is left of all others, and of what each model has found by prediction so mu
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,28 +20,79 @@ from skokde._engine._append import append_rows
 from skokde._engine.experts import (
     LONGEST_MEMORY,
     MEMORY,
+    N_FOLDS,
     REFERENCES,
     adapted,
     predict_latest,
     predict_pending,
     prior_counts,
     remembered,
+    without_diracs,
 )
-from skokde._engine.learn import ENOUGH_NEW, LEAST_FINE_GROWTH, recompressed
+from skokde._engine.learn import ENOUGH_NEW, recompressed
 from skokde._engine.mixture import Mixture
 from skokde._engine.state import Recent, Settings, State
 
 # By what the threshold of a compression is multiplied, where it is found by prediction: the lowest
 # that leaves few enough components is taken.
-BETWEEN = tuple(0.25 * 2.0 ** (0.5 * np.arange(8)))
-# In a stream weights of experts are learned a little with each compression, here all at once.
-EM_STEPS = 100
+BETWEEN = tuple(0.25 * 2.0 ** (0.25 * np.arange(16)))
+# Of all samples at most this share is left as it is, to be predicted by the next merging.
+SHARE_LEFT = 1 / 8
 # Components that are compressed at a time, since the time grows with their square: of more models
 # some are merged first.
 MOST_AT_ONCE = 6000
 
 
-def merged(states: Sequence[State], fades: Sequence[float], settings: Settings) -> State:
+class Merged(NamedTuple):
+    """A model of the samples of some models together.
+
+    Attributes
+    ----------
+    state : State
+    predicted : State
+        The same before the last samples were compressed, by which the experts are weighted.
+    """
+
+    state: State
+    predicted: State
+
+
+class HeldOut(NamedTuple):
+    """A model without some of its samples.
+
+    Attributes
+    ----------
+    state : State
+    counts : (n,) array
+        Of these samples.
+    rows : (n, d) array
+        The samples.
+    """
+
+    state: State
+    counts: np.ndarray
+    rows: np.ndarray
+
+    @classmethod
+    def of(cls, state: State, most: int) -> HeldOut:
+        """Of the samples since the last compression at most so many, evenly spread.
+
+        If there has been no compression they are a part of all.
+        """
+        counts, means = state.mixture.diracs()
+        place = np.arange(len(counts))
+        if state.n_compressed:
+            places = place[state.n_compressed - state.mixture.n_compounds :]
+        else:
+            places = place[place % N_FOLDS == N_FOLDS - 1]
+        places = places[counts[places] > 0.0]
+        if len(places) > most:
+            places = places[np.linspace(0, len(places) - 1, most).astype(np.intp)]
+        rest = state._replace(mixture=without_diracs(state.mixture, places))
+        return cls(rest, counts[places], means[places])
+
+
+def merged(states: Sequence[State], fades: Sequence[float], settings: Settings) -> Merged:
     """The model of the samples of some models together.
 
     Parameters
@@ -59,7 +111,7 @@ def merged(states: Sequence[State], fades: Sequence[float], settings: Settings) 
         mixture = state.mixture._replace(counts=fade * state.mixture.counts)
         held = sum(other.mixture.n_components for other in group)
         if len(group) > 1 and held + mixture.n_components > MOST_AT_ONCE:
-            group = [merged_at_once(group, settings)]
+            group = [merged_at_once(group, settings).state]
         group.append(state._replace(mixture=mixture))
     return merged_at_once(group, settings)
 
@@ -70,10 +122,10 @@ def fades_of(n_samples: Sequence[float], settings: Settings) -> list[float]:
     return (settings.forgetting_factor**after).tolist()
 
 
-def merged_at_once(states: Sequence[State], settings: Settings) -> State:
+def merged_at_once(states: Sequence[State], settings: Settings) -> Merged:
     """The same of models whose samples have their present counts, and of which none is pending."""
     if len(states) == 1:
-        return states[0]
+        return Merged(states[0], states[0])
     prior = prior_counts(settings)
     expert_counts = prior + sum(state.expert_counts - prior for state in states)
     mixture, n_compressed = joined(states)
@@ -96,12 +148,13 @@ def merged_at_once(states: Sequence[State], settings: Settings) -> State:
     state = with_later(state, later)
     if settings.n_experts > 1:
         # The samples since the compressions are predicted by what is left of all the others.
-        state = state._replace(expert_counts=predict_latest(state, settings, EM_STEPS))
+        state = state._replace(expert_counts=predict_latest(state, settings))
+    predicted = state
     if several or state.mixture.n_components > state.limit:
         state = with_some_left(state, settings)
     if settings.memories:
         state = state._replace(recent=newest(states, state.mixture, settings))
-    return state
+    return Merged(state, predicted)
 
 
 def with_later(state: State, diracs: tuple[np.ndarray, np.ndarray]) -> State:
@@ -118,7 +171,7 @@ def with_some_left(state: State, settings: Settings) -> State:
     """
     mixture, number = state.mixture, np.arange(state.mixture.n_components)
     later = number[state.n_compressed :]
-    room = min(ENOUGH_NEW, int(LEAST_FINE_GROWTH * mixture.counts.sum()), len(later))
+    room = min(ENOUGH_NEW, int(SHARE_LEFT * mixture.counts.sum()), len(later))
     left = np.isin(number, later[np.linspace(0, len(later) - 1, room).astype(np.intp)])
     some = mixture.counts[left], mixture.means[left]
     compressed = recompressed(state._replace(mixture=mixture.part(~left)), settings, BETWEEN)

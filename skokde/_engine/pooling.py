@@ -91,21 +91,29 @@ class LogLinearPool(NamedTuple):
         n = len(exponents) + n_classes
         return cls(exponents, np.zeros(n_classes), PRIOR_PRECISION * np.eye(n), 0.0)
 
-    def tempered(self, share: float, exponents: np.ndarray) -> Self:
-        """With a share of what has been learned.
+    @classmethod
+    def together(
+        cls, pools: Sequence[Self], shares: Sequence[float], exponents: np.ndarray
+    ) -> Self:
+        """With what pools of the same densities and classes have learned, or a share of it.
 
         Parameters
         ----------
-        share : float
+        pools : sequence of LogLinearPool
+        shares : sequence of float
+            One for each pool.
         exponents : (n_densities,) array
             Before any prediction.
         """
-        start = self.start(len(self.offsets), exponents)
-        precision = (1.0 - share) * start.precision + share * self.precision
-        towards = (1.0 - share) * start.precision @ start.weights
-        weights = np.linalg.solve(precision, towards + share * self.precision @ self.weights)
-        weights = bounded(weights, len(exponents))
-        return self.with_weights(weights)._replace(precision=precision, count=share * self.count)
+        start = cls.start(len(pools[0].offsets), exponents)
+        precision, towards, count = start.precision, start.precision @ start.weights, 0.0
+        for pool, share in zip(pools, shares, strict=True):
+            learned = pool.precision @ pool.weights - start.precision @ start.weights
+            precision = precision + share * (pool.precision - start.precision)
+            towards = towards + share * learned
+            count += share * pool.count
+        weights = bounded(np.linalg.solve(precision, towards), len(exponents))
+        return start.with_weights(weights)._replace(precision=precision, count=count)
 
     def adapted(self, exponents: np.ndarray) -> Self:
         """As before any prediction, if there are other densities than this pool is for."""
