@@ -226,7 +226,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0, help="of the order of the digits")
     parser.add_argument("--out", type=Path, default="stream_digits.png", help="picture to save")
     parser.add_argument("--quick", action="store_true", help="only the first 600 digits")
-    parser.add_argument("--covariance-type", choices=["diag", "full"], default="diag")
+    parser.add_argument("--covariance-type", choices=["diag", "full", "spherical"], default="diag")
     parser.add_argument("--compression-threshold", type=threshold, default=0.2)
     parser.add_argument(
         "--bandwidth", type=kernel, default="predictive", help="a rule, or a width in grey levels"

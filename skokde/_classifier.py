@@ -48,7 +48,6 @@ from skokde._persistence import (
 )
 from skokde._ranks import LOWEST, rank_p_values
 from skokde._validation import (
-    check_bandwidth,
     check_flag,
     check_is_learned,
     check_n_samples,
@@ -73,7 +72,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
 
     Parameters
     ----------
-    covariance_type : {"full", "diag"}, default="full"
+    covariance_type : {"full", "diag", "spherical"} or CovarianceStructure, default="full"
     compression_threshold : "predictive" or float, default="predictive"
     bandwidth : str, float or array-like, default="predictive"
     forgetting_factor : float or "predictive", default=1.0
@@ -584,12 +583,14 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
             raise AttributeError(
                 f"{name!r} object has no attribute 'corrected_features_' before it is fitted"
             )
-        structure, d = seen[0]._structure, self.n_features_in_
-        if not check_bandwidth(self.bandwidth, structure, d).follows_data:
+        d = self.n_features_in_
+        settings = check_settings(self, d, seen[0]._layout)
+        if not settings.bandwidth.follows_data:
             return np.zeros(d, dtype=bool)
         counts, means, _ = zip(*(e._inlier_moments() for e in seen), strict=True)
         center = np.average(means, axis=0, weights=counts)
-        return corrected_features(center, self._pooled_within_covariance(), structure)
+        covariance = self._pooled_within_covariance()
+        return corrected_features(center, covariance, settings.structure)
 
     def __sklearn_is_fitted__(self) -> bool:
         return any(e.__sklearn_is_fitted__() for e in getattr(self, "estimators_", []))
@@ -610,7 +611,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         expect(isinstance(self._classes_declared, bool), "_classes_declared", "a bool")
         seen = [e for e in self.estimators_ if e.__sklearn_is_fitted__()]
         expect(
-            {e.n_features_in_ for e in seen} <= {d} and len({e._structure for e in seen}) <= 1,
+            {e.n_features_in_ for e in seen} <= {d} and len({e._layout for e in seen}) <= 1,
             "estimators_",
             f"of {d} features and one covariance_type",
         )
@@ -911,7 +912,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
 
     def _scoring_settings(self) -> Settings:
         """What the parameters mean to the classes, which all have a say in the kernels' shape."""
-        settings = check_settings(self, self.n_features_in_, self._seen()[0]._structure)
+        settings = check_settings(self, self.n_features_in_, self._seen()[0]._layout)
         if settings.n_experts > 1:
             target = self._lasting_covariance()
         else:

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from skokde._base import BaseOnlineKDE, Snapshot, one_blas_thread, unchanged_on_error
 from skokde._engine.bandwidth import KernelFrame
-from skokde._engine.covariance import Structure, structure_of
+from skokde._engine.covariance import structure_of
 from skokde._engine.experts import (
     References,
     build_kde,
@@ -74,9 +74,11 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
 
     Parameters
     ----------
-    covariance_type : {"full", "diag"}, default="full"
+    covariance_type : {"full", "diag", "spherical"} or CovarianceStructure, default="full"
         Structure of the components' covariances and of the bandwidth. With "diag" time and memory
-        grow with the number of features, with "full" with its square and more.
+        grow with the number of features, with "full" with its square and more. "spherical": as
+        "diag", but scored with one variance for all features, which must have the same unit. For
+        structures of one's own see :doc:`/structures`.
     compression_threshold : "predictive" or float, default="predictive"
         The largest Hellinger distance, from 0 to 1 and weighted by the root of its mass, that
         merging a cluster may cost (the paper's D_th, Eq. 10). Lower values keep more components; 0
@@ -542,10 +544,11 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
 
     def _corrected(self, features: np.ndarray) -> np.ndarray:
         """The same of some of the features, by their numbers, without regard to the others."""
-        if not self._settings().bandwidth.follows_data:
+        settings = self._settings()
+        if not settings.bandwidth.follows_data:
             return np.zeros(len(features), dtype=bool)
         _, mean, covariance = self._inlier_moments()
-        structure = self._structure
+        structure = settings.structure
         marginal = structure.marginal(covariance, features)
         return corrected_features(mean[features], marginal, structure)
 
@@ -707,22 +710,24 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         return density
 
     def _check_same_structure(self, settings: Settings) -> None:
-        if hasattr(self, "_state") and self._structure is not settings.structure:
-            raise ValueError(
-                f"Models can't be merged with covariance_type={settings.structure.name!r} that "
-                f"were learned with {self._structure.name!r}."
-            )
+        if hasattr(self, "_state"):
+            learned = self._settings().structure.name
+            if learned != settings.structure.name:
+                raise ValueError(
+                    f"Models can't be merged with covariance_type={settings.structure.name!r} that "
+                    f"were learned with {learned!r}."
+                )
 
     def _check_structure(self, settings: Settings) -> None:
-        if hasattr(self, "_state") and self._structure is not settings.structure:
+        if hasattr(self, "_state") and self._layout != settings.structure.layout:
             raise ValueError(
-                f"covariance_type can't change from {self._structure.name!r} to "
+                f"covariance_type can't change from {self._layout!r} to "
                 f"{settings.structure.name!r} in mid-stream: call fit, which starts anew."
             )
 
     @property
-    def _structure(self) -> Structure:
-        return structure_of(self._mixture.covariances)
+    def _layout(self) -> str:
+        return structure_of(self._mixture.covariances).layout
 
     def _inlier_moments(self) -> tuple[float, np.ndarray, np.ndarray]:
         """Count, mean and covariance of the sample model without outliers."""
@@ -757,14 +762,14 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
 
     def _settings(self) -> Settings:
         """What the parameters mean as they are now."""
-        return check_settings(self, self._mixture.n_features, self._structure)
+        return check_settings(self, self._mixture.n_features, self._layout)
 
     def _kernel_frame(self, settings: Settings) -> KernelFrame:
         """Kernel coordinates, for whatever target covariances are shrunk to."""
         return self._snapshot.get(
             "kernel frame",
-            settings.bandwidth.key,
-            lambda: settings.bandwidth.kernel_frame(self._mixture, self._structure),
+            (settings.bandwidth.key, settings.structure.name),
+            lambda: settings.bandwidth.kernel_frame(self._mixture, settings.structure),
         )
 
     def _kde(self, settings: Settings, groups: tuple[bool, ...] | None = None) -> KDE:

@@ -46,7 +46,7 @@ class OnlineKDERegressor(MultiOutputMixin, RegressorMixin, BaseWithDensity):
 
     Parameters
     ----------
-    covariance_type : {"full", "diag"}, default="full"
+    covariance_type : {"full", "diag", "spherical"} or CovarianceStructure, default="full"
     compression_threshold : "predictive" or float, default="predictive"
     bandwidth : str, float or array-like, default="predictive"
     forgetting_factor : float or "predictive", default=1.0

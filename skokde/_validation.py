@@ -13,7 +13,7 @@ from sklearn.utils.validation import validate_data
 
 from skokde._engine.bandwidth import FINE_PREDICTIVE, RULES, FixedCovariance, NormalReference, Rule
 from skokde._engine.compression import MOST_COMPONENTS, THRESHOLDS
-from skokde._engine.covariance import EIGENVALUE_FLOOR, SHAPES, STRUCTURES, Structure
+from skokde._engine.covariance import EIGENVALUE_FLOOR, SHAPES, STRUCTURES, CovarianceStructure
 from skokde._engine.recent import MEMORIES
 from skokde._engine.state import Settings
 from skokde._engine.whitening import SMALLEST_VARIANCE
@@ -61,15 +61,16 @@ def _named(estimator: Any, chosen: np.ndarray) -> str:
     return ", ".join(map(str, names[:10])) + (", ..." if len(names) > 10 else "")
 
 
-def check_settings(estimator: Any, n_features: int, structure: Structure | None = None) -> Settings:
+def check_settings(estimator: Any, n_features: int, layout: str | None = None) -> Settings:
     """The engine's settings from an estimator's parameters.
 
     Parameters
     ----------
     estimator : OnlineKDEDensity or OnlineKDEClassifier
     n_features : int
-    structure : Structure, default=None
-        That of a model which has one already, whatever `covariance_type` has been set to since.
+    layout : {"full", "diag"}, default=None
+        How a model holds its covariances, if there is one already: what `covariance_type` has been
+        set to since does not count unless it has the same layout.
 
     Raises
     ------
@@ -78,11 +79,16 @@ def check_settings(estimator: Any, n_features: int, structure: Structure | None 
     """
     name = type(estimator).__name__
     covariance_type = estimator.covariance_type
-    if not isinstance(covariance_type, str) or covariance_type not in STRUCTURES:
+    structure = covariance_type
+    if isinstance(covariance_type, str) and covariance_type in STRUCTURES:
+        structure = STRUCTURES[covariance_type]
+    if not isinstance(structure, CovarianceStructure):
         raise ValueError(
-            f"{name}: covariance_type must be one of {sorted(STRUCTURES)}, got {covariance_type!r}."
+            f"{name}: covariance_type must be one of {sorted(STRUCTURES)} or a "
+            f"CovarianceStructure, got {covariance_type!r}."
         )
-    structure = structure or STRUCTURES[covariance_type]
+    if layout not in (None, structure.layout):
+        structure = STRUCTURES[layout]
     thresholds, most = check_threshold(estimator)
     forgetting, memories = check_forgetting_factor(estimator)
     cap = estimator.max_components
@@ -97,7 +103,7 @@ def check_settings(estimator: Any, n_features: int, structure: Structure | None 
     if most is not None and bandwidth is RULES["predictive"]:
         bandwidth = FINE_PREDICTIVE
         if n_features > 1:
-            shapes = SHAPES[structure.name]
+            shapes = SHAPES.get(structure.name, shapes)
     return Settings(structure, bandwidth, thresholds, forgetting, cap, most, shapes, memories)
 
 
@@ -159,7 +165,7 @@ def _real(estimator: Any, parameter: str, expected: str) -> float:
     return float(value)
 
 
-def check_bandwidth(bandwidth: Any, structure: Structure, n_features: int) -> Rule:
+def check_bandwidth(bandwidth: Any, structure: CovarianceStructure, n_features: int) -> Rule:
     """The rule that the `bandwidth` parameter stands for."""
     if isinstance(bandwidth, str):
         if bandwidth not in RULES:

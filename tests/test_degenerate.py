@@ -292,6 +292,7 @@ SMALLEST = 1e-140  # the square root of the least variance that a bandwidth may 
 every_stream = pytest.mark.parametrize("stream", STREAMS)
 every_bandwidth = pytest.mark.parametrize("bandwidth", BANDWIDTHS)
 both_structures = pytest.mark.parametrize("covariance_type", ["full", "diag"])
+every_structure = pytest.mark.parametrize("covariance_type", ["full", "diag", "spherical"])
 both_estimators = pytest.mark.parametrize(
     "Estimator", [OnlineKDEDensity, OnlineKDEClassifier], ids=["density", "classifier"]
 )
@@ -366,7 +367,7 @@ def check_density(density, X, weights, f, covariance_type):
 
 
 @every_bandwidth
-@both_structures
+@every_structure
 @every_stream
 def test_any_density(stream, covariance_type, bandwidth):
     s, density = STREAMS[stream], learned(OnlineKDEDensity, stream, covariance_type, bandwidth)
@@ -375,7 +376,7 @@ def test_any_density(stream, covariance_type, bandwidth):
 
 
 @every_bandwidth
-@both_structures
+@every_structure
 @every_stream
 def test_any_classifier(stream, covariance_type, bandwidth):
     s = STREAMS[stream]
@@ -400,7 +401,7 @@ def test_any_classifier(stream, covariance_type, bandwidth):
 
 @pytest.mark.parametrize(("size", "n"), [(1, 36), (7, None)], ids=["rows", "7 rows"])
 @every_bandwidth
-@both_structures
+@every_structure
 @every_stream
 @both_estimators
 def test_any_blocks(assert_same_model, Estimator, stream, covariance_type, bandwidth, size, n):
@@ -409,7 +410,7 @@ def test_any_blocks(assert_same_model, Estimator, stream, covariance_type, bandw
     assert_same_model(learn(new(Estimator, *names), s, size), whole)
 
 
-@both_structures
+@every_structure
 @every_stream
 def test_any_cap(stream, covariance_type):
     s = STREAMS[stream]

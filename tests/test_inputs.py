@@ -604,7 +604,8 @@ def test_bad_classes(beginning, case):
 
 
 BAD_PARAMETERS = [
-    ("covariance_type", "spherical", ValueError, r"must be one of \['diag', 'full'\]"),
+    ("covariance_type", "round", ValueError, r"must be one of \['diag', 'full', 'spherical'\]"),
+    ("covariance_type", object, ValueError, "or a CovarianceStructure"),
     ("covariance_type", "Full", ValueError, "must be one of"),
     ("covariance_type", None, ValueError, "must be one of"),
     ("covariance_type", 1, ValueError, "must be one of"),

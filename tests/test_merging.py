@@ -40,7 +40,7 @@ ESTIMATORS = [
 ]
 TARGETS = (OnlineKDEClassifier, OnlineKDERegressor)
 every_estimator = pytest.mark.parametrize("Estimator", ESTIMATORS)
-structures = pytest.mark.parametrize("covariance_type", ["full", "diag"])
+structures = pytest.mark.parametrize("covariance_type", ["full", "diag", "spherical"])
 
 
 def labelled(n=240, seed=0):
@@ -89,7 +89,7 @@ def at_once(models):
 
 
 @given(
-    st.sampled_from(["full", "diag"]),
+    st.sampled_from(["full", "diag", "spherical"]),
     st.sampled_from(["predictive", 0.1]),
     st.sampled_from([1e-12, 1.0, 1e12]),
     st.lists(st.integers(1, 120), min_size=2, max_size=6),

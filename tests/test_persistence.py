@@ -22,7 +22,7 @@ from stored.store import fitted_models, stored_layout
 both_estimators = pytest.mark.parametrize(
     "Estimator", [OnlineKDEDensity, OnlineKDEClassifier], ids=["density", "classifier"]
 )
-both_structures = pytest.mark.parametrize("covariance_type", ["full", "diag"])
+both_structures = pytest.mark.parametrize("covariance_type", ["full", "diag", "spherical"])
 STORED = Path(__file__).parent / "stored"
 
 

@@ -22,7 +22,7 @@ from skokde._engine.bandwidth import (
     normal_reference,
     shrinkage,
 )
-from skokde._engine.covariance import SHAPES
+from skokde._engine.covariance import SHAPES, STRUCTURES
 from skokde._engine.experts import (
     EM_STEPS,
     ENOUGH_FOR_HALF,
@@ -371,7 +371,7 @@ def levels_and_shapes(covariance_type, d, bandwidth="predictive", target=None):
     return settings._replace(
         bandwidth=RULES_BY_NAME[bandwidth],
         thresholds=np.array([0.015, 0.05, 0.2]),
-        shapes=SHAPES[covariance_type],
+        shapes=SHAPES.get(covariance_type, (STRUCTURES[covariance_type],)),
     )
 
 

@@ -34,7 +34,7 @@ from skokde import OnlineKDEClassifier, OnlineKDEDensity
 
 ESTIMATORS = [OnlineKDEDensity, OnlineKDEClassifier]
 both_estimators = pytest.mark.parametrize("Estimator", ESTIMATORS, ids=["density", "classifier"])
-both_structures = pytest.mark.parametrize("covariance_type", ["full", "diag"])
+both_structures = pytest.mark.parametrize("covariance_type", ["full", "diag", "spherical"])
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +61,7 @@ def forbid_writing_to(monkeypatch):
     [
         Estimator(covariance_type=covariance_type)
         for Estimator in ESTIMATORS
-        for covariance_type in ("full", "diag")
+        for covariance_type in ("full", "diag", "spherical")
     ]
 )
 def test_scikit_learn_checks(estimator, check):

@@ -175,7 +175,7 @@ class Calls(RuleBasedStateMachine):
     @initialize(
         kinds=st.lists(st.sampled_from(list(ROWS)), min_size=1, max_size=3, unique=True),
         d=st.integers(1, 3),
-        covariance_type=st.sampled_from(["full", "diag"]),
+        covariance_type=st.sampled_from(["full", "diag", "spherical"]),
         declared=st.booleans(),
         replayed_by=st.sampled_from([1, 2, 7, 1000]),
     )
@@ -234,7 +234,7 @@ class Calls(RuleBasedStateMachine):
     def partial_fit_of_a_row(self, **block):
         self.learn("partial_fit", *self.draw(**block | {"n": 1}))
 
-    @rule(covariance_type=st.sampled_from(["full", "diag"]), **block)
+    @rule(covariance_type=st.sampled_from(["full", "diag", "spherical"]), **block)
     def fit(self, covariance_type, **block):
         X, y, weights = self.draw(**block)
         if not self.refuses("fit", y, weights):

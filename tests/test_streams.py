@@ -20,7 +20,7 @@ from sklearn.exceptions import NotFittedError
 import skokde._density
 from skokde import OnlineKDEClassifier, OnlineKDEDensity
 
-both_structures = pytest.mark.parametrize("covariance_type", ["full", "diag"])
+both_structures = pytest.mark.parametrize("covariance_type", ["full", "diag", "spherical"])
 forgetting = pytest.mark.parametrize("forgetting_factor", [1.0, 0.97, 0.5, "predictive"])
 each_memory = pytest.mark.parametrize("memory", [1.0, "predictive"])
 
@@ -136,7 +136,7 @@ def some_weight(stream):
 def test_density_for_any_cutting(
     assert_same_model, covariance_type, forgetting_factor, bandwidth, stream
 ):
-    if bandwidth == "matrix" and covariance_type == "diag":
+    if bandwidth == "matrix" and covariance_type != "full":
         bandwidth = "variances"
 
     def new():
@@ -508,7 +508,7 @@ def test_moments_by_the_closed_form_after_compression(covariance_type, factor):
     counts = factor ** np.arange(399.0, -1.0, -1.0)
     mean, covariance = moments(density)
     expected = np.cov(X.T, aweights=counts, bias=True)
-    if covariance_type == "diag":
+    if covariance_type != "full":
         expected = np.diag(expected)
     np.testing.assert_allclose(mean, np.average(X, axis=0, weights=counts), rtol=1e-10)
     np.testing.assert_allclose(covariance, expected, rtol=1e-10, atol=1e-10)

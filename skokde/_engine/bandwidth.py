@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from skokde._engine._roughness import roughness
-from skokde._engine.covariance import Structure
+from skokde._engine.covariance import CovarianceStructure
 from skokde._engine.kde import Kernels
 from skokde._engine.mixture import Mixture, total_moments
 from skokde._engine.whitening import Frame, Whitening, frame_of_covariance, whiten
@@ -75,15 +75,15 @@ class Rule(ABC):
         return type(self).__name__
 
     @abstractmethod
-    def kernel_frame(self, mixture: Mixture, structure: Structure) -> KernelFrame:
+    def kernel_frame(self, mixture: Mixture, structure: CovarianceStructure) -> KernelFrame:
         """The kernel coordinates of a mixture that is not empty, a pure function of it."""
 
     def kernels(
         self,
         mixture: Mixture,
-        structure: Structure,
+        structure: CovarianceStructure,
         target: np.ndarray | None = None,
-        shapes: tuple[Structure, ...] | None = None,
+        shapes: tuple[CovarianceStructure, ...] | None = None,
         kernel_frame: KernelFrame | None = None,
     ) -> list[Kernels]:
         """The kernels of each shape under which a mixture is scored.
@@ -93,10 +93,10 @@ class Rule(ABC):
         Parameters
         ----------
         mixture : Mixture, not empty
-        structure : Structure
+        structure : CovarianceStructure
         target : (d, d) or (d,) array, default=None
             For the covariance that shapes the kernels, see `shrink_covariance`.
-        shapes : tuple of Structure, default=None
+        shapes : tuple of CovarianceStructure, default=None
             What of that covariance counts, by default all that the structure has.
         kernel_frame : KernelFrame, default=None
             That of the mixture, where it is known.
@@ -120,7 +120,7 @@ class ScaleRule(Rule):
     def scale(self, mixture: Mixture, whitening: Whitening) -> float:
         """beta, by which standard deviations are multiplied."""
 
-    def kernel_frame(self, mixture: Mixture, structure: Structure) -> KernelFrame:
+    def kernel_frame(self, mixture: Mixture, structure: CovarianceStructure) -> KernelFrame:
         whitening = whiten(mixture, structure)
         scale = self.scale(mixture, whitening)
         first_cut = structure.first_cut(
@@ -131,9 +131,9 @@ class ScaleRule(Rule):
     def kernels(
         self,
         mixture: Mixture,
-        structure: Structure,
+        structure: CovarianceStructure,
         target: np.ndarray | None = None,
-        shapes: tuple[Structure, ...] | None = None,
+        shapes: tuple[CovarianceStructure, ...] | None = None,
         kernel_frame: KernelFrame | None = None,
     ) -> list[Kernels]:
         kernel_frame = kernel_frame or self.kernel_frame(mixture, structure)
@@ -198,7 +198,7 @@ class FixedCovariance(Rule):
     def key(self) -> object:
         return self.covariance
 
-    def kernel_frame(self, mixture: Mixture, structure: Structure) -> KernelFrame:
+    def kernel_frame(self, mixture: Mixture, structure: CovarianceStructure) -> KernelFrame:
         _, mean, covariance = total_moments(mixture)
         spread = np.sqrt(structure.variances(self.covariance))
         correlation = structure.rescale(self.covariance, 1.0 / spread)
@@ -241,9 +241,9 @@ class Predictive(NormalReference):
     def kernels(
         self,
         mixture: Mixture,
-        structure: Structure,
+        structure: CovarianceStructure,
         target: np.ndarray | None = None,
-        shapes: tuple[Structure, ...] | None = None,
+        shapes: tuple[CovarianceStructure, ...] | None = None,
         kernel_frame: KernelFrame | None = None,
     ) -> list[Kernels]:
         whitening = whiten(mixture, structure, target)

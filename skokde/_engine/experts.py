@@ -287,8 +287,7 @@ class Experts(NamedTuple):
             models = models.with_mean(of_shapes[0].frame.center)
         logs, families = log(models.weights), []
         for shape, kernels in zip(settings.shapes, of_shapes, strict=True):
-            shaped = models if shape is structure else models.shaped(shape)
-            families.append(KernelFamily.of(shaped, kernels, logs))
+            families.append(KernelFamily.of(models.shaped(shape), kernels, logs))
         return cls(tuple(families), grid, matter)
 
     def log_densities(self, X: np.ndarray, settings: Settings) -> np.ndarray:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from skokde._engine._moments import match_group_moments
-from skokde._engine.covariance import Structure, structure_of
+from skokde._engine.covariance import CovarianceStructure, structure_of
 
 
 class SampleModel(NamedTuple):
@@ -126,9 +126,9 @@ class Resolutions(NamedTuple):
         """Weights (n_parts,) of the parts."""
         return np.bincount(self.parts, self.weights, len(self.there))
 
-    def shaped(self, shape: Structure) -> Resolutions:
+    def shaped(self, shape: CovarianceStructure) -> Resolutions:
         """With what a shape has of the covariances."""
-        return self._replace(covariances=shape.shaped(self.covariances))
+        return self._replace(covariances=shape.scored(self.covariances))
 
     def marginal(self, features: np.ndarray) -> Resolutions:
         """Of some of the features, by an array of their numbers."""
@@ -185,7 +185,7 @@ class Mixture(NamedTuple):
         return SampleModel(*self[:3])
 
     @classmethod
-    def empty(cls, d: int, structure: Structure) -> Mixture:
+    def empty(cls, d: int, structure: CovarianceStructure) -> Mixture:
         shape = structure.shape(d)
         return cls(
             np.empty(0),

@@ -20,7 +20,7 @@ from typing import NamedTuple, Self
 import numpy as np
 from scipy.spatial.distance import cdist
 
-from skokde._engine.covariance import Structure
+from skokde._engine.covariance import CovarianceStructure
 from skokde._engine.missing import by_known_features
 from skokde._engine.shrinkage import pooled_within_covariance, shrink_covariance
 from skokde._engine.whitening import Frame, frame_of
@@ -259,7 +259,9 @@ class Discriminant(NamedTuple):
     means: np.ndarray
 
     @classmethod
-    def of(cls, means: np.ndarray, covariance: np.ndarray, structure: Structure) -> Discriminant:
+    def of(
+        cls, means: np.ndarray, covariance: np.ndarray, structure: CovarianceStructure
+    ) -> Discriminant:
         """Of the means (n_classes, d) of the classes, and the covariance within them."""
         frame = frame_of(means.mean(axis=0), covariance, structure)
         return cls(frame, frame.points(means))
@@ -285,7 +287,7 @@ class Discriminant(NamedTuple):
 def linear_discriminants(
     moments: Sequence[Sequence[tuple[float, np.ndarray, np.ndarray]]],
     covariance: np.ndarray,
-    structure: Structure,
+    structure: CovarianceStructure,
 ) -> list[Discriminant]:
     """One of all samples, and one for each short memory that is long enough.
 
@@ -295,7 +297,7 @@ def linear_discriminants(
         Of each class, of all its samples and of those in each memory.
     covariance : (d, d) or (d,) array
         Within the classes, of all samples.
-    structure : Structure
+    structure : CovarianceStructure
     """
     discriminants = []
     for number, of_classes in enumerate(zip(*moments, strict=True)):

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from skokde._engine.bandwidth import RULES, Rule
-from skokde._engine.covariance import Structure
+from skokde._engine.covariance import CovarianceStructure
 from skokde._engine.kde import KDE, KernelFamily
 from skokde._engine.mixture import Mixture, Resolutions, SampleModel
 from skokde._engine.outliers import inlier_moments
@@ -135,7 +135,7 @@ def weights_in_memories(counts: np.ndarray, factors: Sequence[float]) -> np.ndar
 
 
 def short_memories(
-    rows: np.ndarray, counts: np.ndarray, factors: Sequence[float], structure: Structure
+    rows: np.ndarray, counts: np.ndarray, factors: Sequence[float], structure: CovarianceStructure
 ) -> list[Mixture]:
     """Rows, weighted by powers of each forgetting factor, as mixtures of Diracs."""
     empty, memories = Mixture.empty(rows.shape[1], structure), []
@@ -153,7 +153,7 @@ def families_of(
     rule, families = rule_of(settings), []
     for mixture in short_memories(rows, counts, settings.memories, settings.structure):
         (kernels,) = rule.kernels(mixture, settings.structure, target)
-        models = Resolutions.of_one(mixture.sample_model)
+        models = Resolutions.of_one(mixture.sample_model).shaped(settings.structure)
         if rule.gaussian_scales:
             models = models.with_mean(kernels.frame.center)
         families.append(KernelFamily.of(models, kernels))

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from skokde._engine.bandwidth import Rule
-from skokde._engine.covariance import Structure
+from skokde._engine.covariance import CovarianceStructure
 from skokde._engine.mixture import Mixture
 
 # Components that are held before the first compression. The published implementations start at 15
@@ -22,7 +22,7 @@ class Settings(NamedTuple):
 
     Attributes
     ----------
-    structure : Structure
+    structure : CovarianceStructure
     bandwidth : Rule
     thresholds : (1 + n_levels,) array
         D_th by which models are compressed, and higher ones at which they are looked at, too.
@@ -31,7 +31,7 @@ class Settings(NamedTuple):
         At any time.
     most_components : int or None
         After a compression, for which a higher threshold is taken if need be.
-    shapes : tuple of Structure
+    shapes : tuple of CovarianceStructure
         Of the kernels that are tried: the structure, and others that have less in them.
     memories : tuple of float
         Forgetting factors that are tried beside the one above.
@@ -39,20 +39,21 @@ class Settings(NamedTuple):
         For covariances, see `shrink_covariance`.
     """
 
-    structure: Structure
+    structure: CovarianceStructure
     bandwidth: Rule
     thresholds: np.ndarray
     forgetting_factor: float
     max_components: int | None
     most_components: int | None
-    shapes: tuple[Structure, ...]
+    shapes: tuple[CovarianceStructure, ...]
     memories: tuple[float, ...] = ()
     shrinkage_target: np.ndarray | None = None
 
     @property
     def key(self) -> tuple:
         """What tells apart what is scored of the same state, for the same target."""
-        return self.bandwidth.key, self.thresholds, len(self.shapes), self.memories
+        shapes = tuple(shape.name for shape in self.shapes)
+        return self.bandwidth.key, self.thresholds, shapes, self.memories
 
     @property
     def n_levels(self) -> int:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from skokde._engine._whitening import covariances_in, points_in, standardize
-from skokde._engine.covariance import Structure
+from skokde._engine.covariance import CovarianceStructure
 from skokde._engine.mixture import Mixture, flatten
 from skokde._engine.outliers import inliers, moments_of
 from skokde._engine.shrinkage import shrink_covariance
@@ -26,7 +26,7 @@ class Frame(NamedTuple):
 
     Attributes
     ----------
-    structure : Structure
+    structure : CovarianceStructure
     center, spread : (d,) arrays
         In the units of the data; the spread is positive.
     matrix, inverse : (d, d) arrays, symmetric, or (d,) arrays
@@ -34,7 +34,7 @@ class Frame(NamedTuple):
         log |dz / dx|, in nats.
     """
 
-    structure: Structure
+    structure: CovarianceStructure
     center: np.ndarray
     spread: np.ndarray
     matrix: np.ndarray
@@ -108,16 +108,16 @@ class Whitening(NamedTuple):
     count: float
     inliers: np.ndarray
 
-    def of_shape(self, shape: Structure) -> Frame:
+    def of_shape(self, shape: CovarianceStructure) -> Frame:
         """The frame by what a shape has of the covariance, whose spreads are the same."""
         frame = self.frame
         if shape is frame.structure:
             return frame
-        return frame_of_covariance(frame.center, frame.spread, shape.shaped(self.filled), shape)
+        return frame_of_covariance(frame.center, frame.spread, shape.scored(self.filled), shape)
 
 
 def frame_of_covariance(
-    center: np.ndarray, spread: np.ndarray, correlation: np.ndarray, structure: Structure
+    center: np.ndarray, spread: np.ndarray, correlation: np.ndarray, structure: CovarianceStructure
 ) -> Frame:
     """The frame in which a covariance is the identity."""
     root, inv_root, log_det = structure.roots(correlation)
@@ -134,33 +134,35 @@ def standardized(
     return spread, correlation.reshape(shape), filled.reshape(shape)
 
 
-def frame_of(center: np.ndarray, covariance: np.ndarray, structure: Structure) -> Frame:
+def frame_of(center: np.ndarray, covariance: np.ndarray, structure: CovarianceStructure) -> Frame:
     """The frame in which a covariance is the identity.
 
     Constant features have a spread put in, and correlate with nothing.
     """
-    spread, _, filled = standardized(center, covariance)
+    spread, _, filled = standardized(center, structure.scored(covariance))
     return frame_of_covariance(center, spread, filled, structure)
 
 
 def corrected_features(
-    center: np.ndarray, covariance: np.ndarray, structure: Structure
+    center: np.ndarray, covariance: np.ndarray, structure: CovarianceStructure
 ) -> np.ndarray:
     """Features (d,) whose spread, alone or along with others', is put in and not the data's.
 
     They are constant, or have a part in a direction in which the data do not spread.
     """
-    _, correlation, filled = standardized(center, covariance)
+    _, correlation, filled = standardized(center, structure.scored(covariance))
     return (structure.variances(correlation) == 0.0) | structure.lies_flat(filled)
 
 
-def whiten(mixture: Mixture, structure: Structure, target: np.ndarray | None = None) -> Whitening:
+def whiten(
+    mixture: Mixture, structure: CovarianceStructure, target: np.ndarray | None = None
+) -> Whitening:
     """Whitening of a mixture that is not empty.
 
     Parameters
     ----------
     mixture : Mixture
-    structure : Structure
+    structure : CovarianceStructure
     target : (d, d) or (d,) array, default=None
         What the covariance is shrunk to, see `shrink_covariance`.
     """
@@ -168,6 +170,6 @@ def whiten(mixture: Mixture, structure: Structure, target: np.ndarray | None = N
     count, mean, covariance = moments_of(mixture, chosen)
     if target is not None:
         covariance = shrink_covariance(covariance, count, target)
-    spread, correlation, filled = standardized(mean, covariance)
+    spread, correlation, filled = standardized(mean, structure.scored(covariance))
     frame = frame_of_covariance(mean, spread, filled, structure)
     return Whitening(frame, correlation, filled, count, chosen)
