@@ -128,15 +128,18 @@ def fit_shards(
     n = X.shape[0] if hasattr(X, "shape") else len(X)
     known = {"classes": unique_labels(y)} if is_classifier(estimator) else {}
     slices = gen_even_slices(n, min(n_shards, n))
-    parallel = Parallel(n_jobs=n_jobs, verbose=verbose, return_as="generator")
-    return merge(
-        parallel(
+    with Parallel(n_jobs=n_jobs, verbose=verbose) as parallel:
+        models = parallel(
             delayed(learned)(
                 clone(estimator), *(_part(a, rows) for a in (X, y, sample_weight)), **known
             )
             for rows in slices
         )
-    )
+        # The same pairs as of `merge`.
+        while len(models) > 1:
+            pairs = [models[i : i + 2] for i in range(0, len(models), 2)]
+            models = parallel(delayed(merge)(pair) for pair in pairs)
+    return models[0]
 
 
 def _part(array: Any, rows: slice) -> Any:

@@ -199,9 +199,7 @@ def test_wrong_structures_are_refused(wrong):
     structure = Toeplitz()
     structure.shaped = wrong
     density = OnlineKDEDensity(covariance_type=structure)
-    with pytest.raises(
-        ValueError, match=r"Toeplitz\.shaped must return finite numbers"
-    ):
+    with pytest.raises(ValueError, match=r"Toeplitz\.shaped must return finite numbers"):
         density.fit(ROWS)
     assert not hasattr(density, "n_components_")
 

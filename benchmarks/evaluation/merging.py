@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from joblib import Parallel, delayed
+from sklearn.base import clone
 from sklearn.metrics import log_loss
 
 from evaluation.datasets import load_dataset
@@ -62,22 +63,29 @@ def quality(name: str, order: str, seed: int, options: argparse.Namespace) -> li
     return lines
 
 
-def throughput(name: str, options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Seconds of the clock, of one stream and of 16 shards in one process and in two."""
-    dataset = load_dataset(name, options.data)
-    rows = StreamSplit().of_seed(len(dataset.y), 0)[0]
-    X, y, lines = dataset.X[rows], dataset.y[rows], []
+def throughput(name: str | None, options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Seconds of the clock, of one stream and of 8 shards in one process and in two.
+
+    Of classifiers of a set, or without a name of a density of rows that are made.
+    """
+    if name is None:
+        estimator, arrays = OnlineKDEDensity(), (simulated(MANY * ROWS, MANY)[0],)
+    else:
+        dataset = load_dataset(name, options.data)
+        rows = StreamSplit().of_seed(len(dataset.y), 0)[0][:MOST_TRAINING]
+        estimator, arrays = OnlineKDEClassifier(), (dataset.X[rows], dataset.y[rows])
     # Processes take a second or two to start, once.
-    fit_shards(OnlineKDEClassifier(), X[:100], y[:100], n_shards=2, n_jobs=2)
+    fit_shards(estimator, *(a[:100] for a in arrays), n_shards=2, n_jobs=2)
+    lines = []
     for _ in range(3):
-        seconds = {"set": name, "rows": len(X)}
+        seconds = {"set": name or "density of simulated rows", "rows": len(arrays[0])}
         start = time.perf_counter()
-        OnlineKDEClassifier().fit(X, y)
+        clone(estimator).fit(*arrays)
         seconds["one stream"] = time.perf_counter() - start
         for n_jobs in (1, 2):
             start = time.perf_counter()
-            fit_shards(OnlineKDEClassifier(), X, y, n_shards=16, n_jobs=n_jobs)
-            seconds[f"16 shards, workers: {n_jobs}"] = time.perf_counter() - start
+            fit_shards(estimator, *arrays, n_shards=8, n_jobs=n_jobs)
+            seconds[f"8 shards, workers: {n_jobs}"] = time.perf_counter() - start
         lines.append(seconds)
     return lines
 
@@ -236,7 +244,7 @@ def main(description: str) -> None:
         )
         write("merging", quality_markdown, [line for lines in results for line in lines], options)
     if "throughput" in options.tables:
-        lines = [line for name in options.sets for line in throughput(name, options)]
+        lines = [line for name in (*options.sets, None) for line in throughput(name, options)]
         write("merging_throughput", throughput_markdown, lines, options)
     if "memory" in options.tables:
         write("merging_memory", memory_markdown, memory(options.rows), options)
