@@ -137,8 +137,9 @@ def fit_shards(
         )
         # The same pairs as of `merge`.
         while len(models) > 1:
-            pairs = [models[i : i + 2] for i in range(0, len(models), 2)]
-            models = parallel(delayed(merge)(pair) for pair in pairs)
+            *pairs, last = (models[i : i + 2] for i in range(0, len(models), 2))
+            pairs, odd = ([*pairs, last], []) if len(last) == 2 else (pairs, last)
+            models = [*parallel(delayed(merge)(pair) for pair in pairs), *odd]
     return models[0]
 
 

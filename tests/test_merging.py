@@ -433,6 +433,20 @@ def test_shards_do_not_depend_on_the_workers(Estimator, assert_same_model):
     assert not hasattr(Estimator(), "n_features_in_")
 
 
+@pytest.mark.parametrize("n", [2, 3, 5, 6, 7])
+def test_shards_are_merged_as_models_are(n, assert_same_model):
+    X, y = labelled(40 * n)
+    parts = zip(np.split(X, n), np.split(y, n), strict=True)
+    models = [OnlineKDEClassifier().partial_fit(*part, classes=[0, 1]) for part in parts]
+    assert_same_model(fit_shards(OnlineKDEClassifier(), X, y, n_shards=n), merge(models))
+
+
+def test_one_shard_is_a_stream(assert_same_model):
+    X, y = labelled(100)
+    stream = OnlineKDEClassifier().partial_fit(X, y, classes=[0, 1])
+    assert_same_model(fit_shards(OnlineKDEClassifier(), X, y, n_shards=1), stream)
+
+
 def test_shards_of_frames_and_of_few_rows():
     X, y = labelled(9)
     frame, labels = pd.DataFrame(X, columns=list("abc")), pd.Series(y, index=np.arange(9) * 7)
