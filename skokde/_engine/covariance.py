@@ -68,12 +68,13 @@ class CovarianceStructure(ABC):
         Raises
         ------
         ValueError
-            If it has another shape, or values that are not finite.
+            If it has another shape, or values that are not finite where those given are.
         """
         out = np.ascontiguousarray(self.shaped(covariances), dtype=np.float64)
         if out is covariances:
             return out
-        if out.shape != covariances.shape or not np.isfinite(out).all():
+        finite = np.isfinite(out).all() or not np.isfinite(covariances).all()
+        if out.shape != covariances.shape or not finite:
             raise ValueError(
                 f"{type(self).__name__}.shaped must return finite numbers of the shape that it was "
                 f"given, {covariances.shape}; it returned {out!r}."
