@@ -401,7 +401,7 @@ def test_any_classifier(stream, covariance_type, bandwidth):
 
 @pytest.mark.parametrize(("size", "n"), [(1, 36), (7, None)], ids=["rows", "7 rows"])
 @every_bandwidth
-@every_structure
+@both_structures
 @every_stream
 @both_estimators
 def test_any_blocks(assert_same_model, Estimator, stream, covariance_type, bandwidth, size, n):

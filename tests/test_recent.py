@@ -26,7 +26,7 @@ from skokde._engine.recent import (
 )
 from skokde._validation import check_settings
 
-both_structures = pytest.mark.parametrize("covariance_type", ["full", "diag", "spherical"])
+both_structures = pytest.mark.parametrize("covariance_type", ["full", "diag"])
 
 
 def density(**parameters):

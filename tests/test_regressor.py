@@ -22,7 +22,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from skokde import DegenerateDataWarning, OnlineKDEDensity, OnlineKDERegressor
 from skokde.distribution import GaussianMixtureDistribution, crps
 
-both_structures = pytest.mark.parametrize("covariance_type", ["full", "diag", "spherical"])
+both_structures = pytest.mark.parametrize("covariance_type", ["full", "diag"])
 LEVELS = [0.05, 0.5, 0.95]
 
 
