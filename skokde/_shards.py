@@ -137,8 +137,8 @@ def fit_shards(
         )
         # The same pairs as of `merge`.
         while len(models) > 1:
-            *pairs, last = (models[i : i + 2] for i in range(0, len(models), 2))
-            pairs, odd = ([*pairs, last], []) if len(last) == 2 else (pairs, last)
+            odd = models[-1:] if len(models) % 2 else []
+            pairs = zip(models[::2], models[1::2], strict=False)
             models = [*parallel(delayed(merge)(pair) for pair in pairs), *odd]
     return models[0]
 

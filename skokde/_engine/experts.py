@@ -445,7 +445,7 @@ def predict_latest(state: State, settings: Settings) -> np.ndarray:
     for times, experts, *halves in prequential_splits(state, settings):
         # Some may be forgotten altogether.
         places = first, second = [half[all_counts[half] > 0.0] for half in halves]
-        chosen = some, others = [some_of(half) for half in places]
+        chosen = some, others = [some_of(half, MOST_PREDICTED) for half in places]
         logs.append(experts.log_densities(means[np.append(some, others)], settings))
         if len(first) and len(second):
             logs[-1][len(some) :] = experts.log_densities_with_later(
@@ -461,11 +461,11 @@ def predict_latest(state: State, settings: Settings) -> np.ndarray:
     return remembered(expert_counts, prior_counts(settings), most)
 
 
-def some_of(places: np.ndarray) -> np.ndarray:
-    """At most `MOST_PREDICTED` of them, evenly spread."""
-    if len(places) <= MOST_PREDICTED:
+def some_of(places: np.ndarray, most: int) -> np.ndarray:
+    """At most so many of them, evenly spread."""
+    if len(places) <= most:
         return places
-    return places[np.linspace(0, len(places) - 1, MOST_PREDICTED).astype(np.intp)]
+    return places[np.linspace(0, len(places) - 1, most).astype(np.intp)]
 
 
 def remembered(expert_counts: np.ndarray, prior: np.ndarray, most: float) -> np.ndarray:

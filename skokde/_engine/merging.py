@@ -27,6 +27,7 @@ from skokde._engine.experts import (
     predict_pending,
     prior_counts,
     remembered,
+    some_of,
     without_diracs,
 )
 from skokde._engine.learn import ENOUGH_NEW, recompressed
@@ -86,8 +87,7 @@ class HeldOut(NamedTuple):
         else:
             places = place[place % N_FOLDS == N_FOLDS - 1]
         places = places[counts[places] > 0.0]
-        if len(places) > most:
-            places = places[np.linspace(0, len(places) - 1, most).astype(np.intp)]
+        places = some_of(places, most)
         rest = state._replace(mixture=without_diracs(state.mixture, places))
         return cls(rest, counts[places], means[places])
 
@@ -171,8 +171,8 @@ def with_some_left(state: State, settings: Settings) -> State:
     """
     mixture, number = state.mixture, np.arange(state.mixture.n_components)
     later = number[state.n_compressed :]
-    room = min(ENOUGH_NEW, int(SHARE_LEFT * mixture.counts.sum()), len(later))
-    left = np.isin(number, later[np.linspace(0, len(later) - 1, room).astype(np.intp)])
+    room = min(ENOUGH_NEW, int(SHARE_LEFT * mixture.counts.sum()))
+    left = np.isin(number, some_of(later, room))
     some = mixture.counts[left], mixture.means[left]
     compressed = recompressed(state._replace(mixture=mixture.part(~left)), settings, BETWEEN)
     if compressed.mixture.n_components + len(some[0]) > compressed.limit:
