@@ -94,9 +94,9 @@ sphinx_gallery_conf = {
     "within_subsection_order": "FileNameSortKey",
     "matplotlib_animations": (True, "jshtml"),
     "doc_module": ("skokde",),
-    "reference_url": {"skokde": None},
     "backreferences_dir": "generated/backreferences",
     "show_signature": False,
+    "parallel": True,
     "write_computation_times": False,
     "abort_on_example_error": True,
 }
