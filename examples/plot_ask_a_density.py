@@ -65,7 +65,7 @@ for number, (x, color) in enumerate(zip(SLICES, COLORS, strict=True)):
     q = p.conditional(0, x)
     axes[1].plot(y, q.pdf(y), color=color, label=f"x = {x:g}")
     axes[1].plot(q.ppf([0.05, 0.95]), [-0.05 - 0.06 * number] * 2, color=color, linewidth=3)
-axes[1].legend(frameon=False)
+axes[1].legend(frameon=False, loc="upper right")
 axes[1].set(xlabel="y", title="densities of y given x,\nand intervals of 90 %")
 
 axes[2].scatter(*density.sample(400, random_state=0).T, s=5, color="gray")

@@ -19,6 +19,7 @@ from time import process_time
 
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.ticker import LogLocator, NullFormatter
 from sklearn.mixture import GaussianMixture
 from sklearn.model_selection import GridSearchCV
 from sklearn.neighbors import KernelDensity
@@ -38,7 +39,7 @@ def samples(n, seed):
 
 def kernel_density(X):
     """With a cross-validated bandwidth."""
-    search = GridSearchCV(KernelDensity(), {"bandwidth": [0.1, 0.15, 0.2, 0.3]}, cv=3)
+    search = GridSearchCV(KernelDensity(), {"bandwidth": [0.1, 0.15, 0.2, 0.3, 0.4]}, cv=3)
     return search.fit(X).best_estimator_
 
 
@@ -99,6 +100,10 @@ for name, rows in found.items():
         ax.plot(x, quality, MODELS[name][2], color=MODELS[name][1], label=name)
 for ax, label in zip(axes, labels, strict=True):
     ax.set(xlabel=label, xscale="log")
+    ax.xaxis.set_major_locator(LogLocator(subs=(1.0, 3.0)))
+    ax.xaxis.set_major_formatter("{x:g}")
+    ax.xaxis.set_minor_formatter(NullFormatter())
+axes[0].set_xticks(SIZES, SIZES)
 axes[0].set_ylabel("mean log-density, nats")
-axes[3].legend(fontsize=8)
+figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=4)
 plt.show()

@@ -96,5 +96,5 @@ for ax, lines, label in zip(
     ax.legend(loc="upper left", frameon=False)
 axes[0].set_title("classes predicted from rows with holes")
 axes[1].set_title("values filled in")
-axes[1].set_ylim(0.7, 1.2)
+axes[1].set_ylim(0.5, 1.4)
 plt.show()

@@ -94,5 +94,5 @@ for (name, model), color in zip(MODELS.items(), COLORS, strict=True):
 ax.set(xlabel="rows learned", ylabel="accuracy", xscale="log")
 ax.set_xticks(steps, steps)
 ax.minorticks_off()
-ax.legend(frameon=False)
+ax.legend(frameon=False, loc="lower right")
 plt.show()

@@ -17,7 +17,7 @@ import numpy as np
 
 from skokde import OnlineKDEOutlierDetector
 
-N, FIRST, N_FAULTS = 1200, 400, 8
+N, FIRST, N_FAULTS = 1400, 400, 8
 SENSORS = ["A", "B", "C", "D"]
 
 rng = np.random.default_rng(0)
