@@ -11,7 +11,7 @@ and what new points look like.
 # A density of three clusters
 # ---------------------------
 # Two of the clusters are bent. ``distribution()`` returns the mixture that is scored, with the
-# method names of SciPy's ``multivariate_normal``. The plug-in rule is one width for all kernels, so
+# method names of SciPy's ``multivariate_normal``. The plug-in rule gives all kernels one width, so
 # that the density is smooth. By default several widths are mixed; that predicts better, but the
 # narrowest of them make many small modes.
 

@@ -12,8 +12,8 @@ worth, and what does it take?
 # -------------------
 # Samples in three dimensions, half of them along a curve that is no Gaussian, the others from two
 # round clusters. ``KernelDensity`` gets its bandwidth by cross-validation, ``GaussianMixture`` its
-# number of components by BIC, each among values that span the best ones. ``OnlineKDEDensity`` gets
-# nothing, or a fixed threshold, which makes it small.
+# number of components by BIC. ``OnlineKDEDensity`` gets nothing, or a fixed threshold, which makes
+# it small.
 
 from time import process_time
 

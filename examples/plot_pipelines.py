@@ -99,8 +99,8 @@ plt.show()
 # ``Pipeline`` has no ``partial_fit``. Where rows come one by one, fit the transformer on the first
 # rows, keep it as it is, and let the density go on: its features must keep their meaning.
 
-scaler = PCA(n_components=15, random_state=0).fit(X[:300])
+pca = PCA(n_components=15, random_state=0).fit(X[:300])
 classifier = OnlineKDEClassifier()
 for block in np.array_split(np.arange(len(X)), 10):
-    classifier.partial_fit(scaler.transform(X[block]), y[block])
-print(f"accuracy: {classifier.score(scaler.transform(X_test), y_test):.3f}")
+    classifier.partial_fit(pca.transform(X[block]), y[block])
+print(f"accuracy: {classifier.score(pca.transform(X_test), y_test):.3f}")

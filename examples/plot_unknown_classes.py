@@ -21,10 +21,10 @@ from sklearn.utils import shuffle
 from skokde import OnlineKDEClassifier
 
 images, y = shuffle(*load_digits(return_X_y=True), random_state=0)
-X = PCA(n_components=15, random_state=0).fit_transform(images)
 known = y < 8
 first = np.arange(len(y)) < 1300
 learned = known & first
+X = PCA(n_components=15, random_state=0).fit(images[learned]).transform(images)
 
 classifier = OnlineKDEClassifier()
 classifier.partial_fit(X[learned], y[learned])
@@ -34,7 +34,7 @@ p_unknown = classifier.outlier_p_values(X[~known & ~first])
 # %%
 # The p-values
 # ------------
-# At most 5 % of the rows of known classes have p-values of at most 5 %. How many of the others do,
+# At most 5 % of the rows of known classes have p-values of at most 5 %. How many of the others do
 # depends on how unlike they are. Class probabilities do not tell: they say which of the known
 # classes it is, if it is one of them.
 
