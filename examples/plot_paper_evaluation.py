@@ -58,7 +58,9 @@ for i, load in enumerate(SETS.values()):
 # %%
 # Accuracy, log-loss, components
 # ------------------------------
-# Marks are single shuffles, bars their means.
+# Marks are single shuffles, bars their means. The defaults hold more components, and their
+# probabilities can be trusted more: on iris and cancer their log-loss is a fraction of that with
+# the paper's settings. On wine, where hardly a row is in doubt, it is the other way round.
 
 COLORS = ("#56b4e9", "#0072b2", "#999999")
 figure, axes = plt.subplots(1, 3, figsize=(12, 3.8), layout="constrained")
@@ -72,15 +74,16 @@ for ax, table, label in zip(
     ax.set_xticks(range(len(SETS)), SETS)
     ax.set_title(label)
 axes[0].set_ylim(0.8, 1.0)
-axes[1].set_yscale("log")
-axes[0].legend(loc="lower left", fontsize=8)
+axes[1].set(yscale="log", ylim=(1e-3, 3.0))
+figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
 plt.show()
 
 # %%
 # Sample by sample
 # ----------------
 # The paper's other question: how many samples does it take? Accuracy on the rest of the rows while
-# the wine data come in, means over three shuffles.
+# the wine data come in, means over three shuffles. The defaults know early what the classes have in
+# common.
 
 X, y = load_wine(return_X_y=True)
 steps = np.unique(np.geomspace(8, 133, 6).astype(int))
