@@ -72,6 +72,10 @@ def size(model, X):
 # -----------------------------
 # Quality is the mean log-density of 1000 other samples. Times are what fitting takes, searches
 # included, and scoring; they are those of the machine that made this page.
+#
+# Here the online estimate is better than the kernel density estimate, and mostly than the mixture.
+# It holds some forty components, and is scored ten times as fast as 2000 samples are. The fixed
+# threshold is no bargain: it holds nearly as many components, and is worse.
 
 MODELS = {
     "KernelDensity": (kernel_density, "#767676", "s:"),
