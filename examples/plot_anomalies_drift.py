@@ -3,8 +3,8 @@ Anomalies in a stream that drifts
 =================================
 
 Two clusters circle slowly around the origin, and one point in fifty falls anywhere. A density that
-remembers everything takes a place for normal where the clusters have been long ago. One that
-forgets does not.
+remembers everything takes all places for normal where the clusters have ever been. One that forgets
+does not.
 """
 
 # %%
@@ -33,7 +33,7 @@ X[anomalous] = rng.uniform(-4.5, 4.5, (anomalous.sum(), 2))
 # --------------
 # Each point is scored by its log-density before it is learned; the lower, the more of an anomaly. A
 # factor of 0.99 remembers some 100 points. It was chosen by someone who knows how fast the clusters
-# move; ``"predictive"`` needs to know nothing, and comes near to it.
+# move; ``"predictive"`` needs to know nothing, and comes close.
 
 
 def scores(density):

@@ -11,7 +11,7 @@ and what new points look like.
 # A density of three clusters
 # ---------------------------
 # Two of the clusters are bent. ``distribution()`` returns the mixture that is scored, with the
-# method names of SciPy's ``multivariate_normal``. The plug-in rule is one width for all kernels, so
+# method names of SciPy's ``multivariate_normal``. The plug-in rule gives all kernels one width, so
 # that the density is smooth. By default several widths are mixed; that predicts better, but the
 # narrowest of them make many small modes.
 
@@ -65,7 +65,7 @@ for number, (x, color) in enumerate(zip(SLICES, COLORS, strict=True)):
     q = p.conditional(0, x)
     axes[1].plot(y, q.pdf(y), color=color, label=f"x = {x:g}")
     axes[1].plot(q.ppf([0.05, 0.95]), [-0.05 - 0.06 * number] * 2, color=color, linewidth=3)
-axes[1].legend(frameon=False)
+axes[1].legend(frameon=False, loc="upper right")
 axes[1].set(xlabel="y", title="densities of y given x,\nand intervals of 90 %")
 
 axes[2].scatter(*density.sample(400, random_state=0).T, s=5, color="gray")

@@ -12,13 +12,14 @@ worth, and what does it take?
 # -------------------
 # Samples in three dimensions, half of them along a curve that is no Gaussian, the others from two
 # round clusters. ``KernelDensity`` gets its bandwidth by cross-validation, ``GaussianMixture`` its
-# number of components by BIC, each among values that span the best ones. ``OnlineKDEDensity`` gets
-# nothing, or a fixed threshold, which makes it small.
+# number of components by BIC. ``OnlineKDEDensity`` gets nothing, or a fixed threshold, which makes
+# it small.
 
 from time import process_time
 
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.ticker import LogLocator, NullFormatter
 from sklearn.mixture import GaussianMixture
 from sklearn.model_selection import GridSearchCV
 from sklearn.neighbors import KernelDensity
@@ -38,7 +39,7 @@ def samples(n, seed):
 
 def kernel_density(X):
     """With a cross-validated bandwidth."""
-    search = GridSearchCV(KernelDensity(), {"bandwidth": [0.1, 0.15, 0.2, 0.3]}, cv=3)
+    search = GridSearchCV(KernelDensity(), {"bandwidth": [0.1, 0.15, 0.2, 0.3, 0.4]}, cv=3)
     return search.fit(X).best_estimator_
 
 
@@ -71,6 +72,10 @@ def size(model, X):
 # -----------------------------
 # Quality is the mean log-density of 1000 other samples. Times are what fitting takes, searches
 # included, and scoring; they are those of the machine that made this page.
+#
+# Here the online estimate is better than the kernel density estimate, and mostly than the mixture.
+# It holds some forty components, and is scored ten times as fast as 2000 samples are. The fixed
+# threshold is no bargain: it holds nearly as many components, and is worse.
 
 MODELS = {
     "KernelDensity": (kernel_density, "#767676", "s:"),
@@ -99,6 +104,10 @@ for name, rows in found.items():
         ax.plot(x, quality, MODELS[name][2], color=MODELS[name][1], label=name)
 for ax, label in zip(axes, labels, strict=True):
     ax.set(xlabel=label, xscale="log")
+    ax.xaxis.set_major_locator(LogLocator(subs=(1.0, 3.0)))
+    ax.xaxis.set_major_formatter("{x:g}")
+    ax.xaxis.set_minor_formatter(NullFormatter())
+axes[0].set_xticks(SIZES, SIZES)
 axes[0].set_ylabel("mean log-density, nats")
-axes[3].legend(fontsize=8)
+figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=4)
 plt.show()

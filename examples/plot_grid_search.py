@@ -55,7 +55,7 @@ print("standard deviation between folds:", search.cv_results_["std_test_neg_log_
 # %%
 # The result
 # ----------
-# Rows of both tables are covariance types, columns are thresholds. Log-losses differ by no more
+# Rows of both tables are covariance types, columns are thresholds. Log-losses differ by hardly more
 # than those of the two folds do, while components differ by a factor of eight: here the small model
 # is as good as any.
 

@@ -99,5 +99,5 @@ for threshold, color in ((0.2, "#009e73"), (0.05, "#d55e00"), ("predictive", "#0
     ax.plot(counts, held, color=color, label=f"compression_threshold={threshold!r}")
 ax.plot(counts, counts, ":", color="gray", label="all samples")
 ax.set(xlabel="samples", ylabel="components", ylim=(0, 120))
-ax.legend(frameon=False)
+ax.legend(frameon=False, loc="upper right")
 plt.show()

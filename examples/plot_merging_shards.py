@@ -68,7 +68,7 @@ figure, axes = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
 axes[0].plot(numbers, accuracies, "o-", color="#0072b2")
 axes[0].set(ylabel="accuracy", ylim=(0.8, 1.0))
 axes[1].plot(numbers, log_densities, "o-", color="#0072b2")
-axes[1].set(ylabel="mean log-density, nats")
+axes[1].set(ylabel="mean log-density, nats", ylim=(-2.5, -1.9))
 for ax in axes:
     ax.set_xscale("log", base=2)
     ax.set(xlabel="shards", xticks=numbers, xticklabels=numbers)

@@ -82,7 +82,7 @@ for share in SHARES:
 # What it costs
 # -------------
 # With 40 % of the values missing one row in 21 is complete, and learning these alone is by far the
-# worst way.
+# worst way; with 10 % it is no loss here.
 
 STYLES = (("o-", "#0072b2"), ("s--", "#d55e00"), ("^:", "#767676"))
 figure, axes = plt.subplots(1, 2, figsize=(10, 4.0), layout="constrained")
@@ -96,5 +96,5 @@ for ax, lines, label in zip(
     ax.legend(loc="upper left", frameon=False)
 axes[0].set_title("classes predicted from rows with holes")
 axes[1].set_title("values filled in")
-axes[1].set_ylim(0.7, 1.2)
+axes[1].set_ylim(0.6, 1.3)
 plt.show()

@@ -12,8 +12,8 @@ with scikit-learn. The full one, with all sets, shuffles and peers, is in the be
 # The protocol
 # ------------
 # Raw features, one row after the other, three shuffles of each set. Beside the defaults run the
-# paper's settings, which scikit-learn's peers have no counterpart of: one threshold, one bandwidth
-# by the rule as it is printed, and Bayes' rule without calibration.
+# paper's settings: one threshold, one bandwidth by the rule as it is printed, and Bayes' rule
+# without calibration.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -45,7 +45,7 @@ accuracies = np.zeros((len(SETS), len(MODELS), SHUFFLES))
 losses, held = np.zeros_like(accuracies), np.zeros_like(accuracies)
 for i, load in enumerate(SETS.values()):
     X, y = load(return_X_y=True)
-    X = X[:, :13]  # of cancer the first 13 of 30, to be quick
+    X = X[:, :13]  # the first of the 30 features of cancer, to be quick
     for shuffle in range(SHUFFLES):
         learned, asked, y_learned, y_asked = train_test_split(X, y, random_state=shuffle)
         for j, model in enumerate(MODELS.values()):
@@ -58,7 +58,9 @@ for i, load in enumerate(SETS.values()):
 # %%
 # Accuracy, log-loss, components
 # ------------------------------
-# Marks are single shuffles, bars their means.
+# Marks are single shuffles, bars their means. The defaults hold more components, and their
+# probabilities can be trusted more: on iris and cancer their log-loss is a fraction of that with
+# the paper's settings. On wine, where hardly a row is in doubt, it is the other way round.
 
 COLORS = ("#56b4e9", "#0072b2", "#999999")
 figure, axes = plt.subplots(1, 3, figsize=(12, 3.8), layout="constrained")
@@ -72,27 +74,27 @@ for ax, table, label in zip(
     ax.set_xticks(range(len(SETS)), SETS)
     ax.set_title(label)
 axes[0].set_ylim(0.8, 1.0)
-axes[1].set_yscale("log")
-axes[0].legend(loc="lower left", fontsize=8)
+axes[1].set(yscale="log", ylim=(1e-3, 3.0))
+figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
 plt.show()
 
 # %%
 # Sample by sample
 # ----------------
 # The paper's other question: how many samples does it take? Accuracy on the rest of the rows while
-# the wine data come in, means over ten shuffles.
+# the wine data come in, means over three shuffles. The defaults need far fewer rows.
 
 X, y = load_wine(return_X_y=True)
-steps = np.unique(np.geomspace(6, 133, 9).astype(int))
+steps = np.unique(np.geomspace(8, 133, 6).astype(int))
 figure, ax = plt.subplots(figsize=(6.4, 3.8), layout="constrained")
 for (name, model), color in zip(MODELS.items(), COLORS, strict=True):
     curves = []
-    for shuffle in range(10):
+    for shuffle in range(SHUFFLES):
         learned, asked, y_learned, y_asked = train_test_split(X, y, random_state=shuffle)
         curves.append([model.fit(learned[:n], y_learned[:n]).score(asked, y_asked) for n in steps])
     ax.plot(steps, np.mean(curves, axis=0), "o-", color=color, label=name)
 ax.set(xlabel="rows learned", ylabel="accuracy", xscale="log")
 ax.set_xticks(steps, steps)
 ax.minorticks_off()
-ax.legend(frameon=False)
+ax.legend(frameon=False, loc="lower right")
 plt.show()

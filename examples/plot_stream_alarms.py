@@ -17,7 +17,7 @@ import numpy as np
 
 from skokde import OnlineKDEOutlierDetector
 
-N, FIRST, N_FAULTS = 1200, 400, 8
+N, FIRST, N_FAULTS = 1400, 400, 8
 SENSORS = ["A", "B", "C", "D"]
 
 rng = np.random.default_rng(0)
@@ -33,8 +33,8 @@ X[faults, faulty_sensors] += rng.choice([-2.0, 2.0], size=N_FAULTS)
 # %%
 # Ask, then learn
 # ---------------
-# A p-value is the share of the last readings that were as improbable when they came. An alarm at
-# p-values of at most 1 % comes with about one reading in a hundred, whatever the data are; the more
+# A p-value is the share of the last readings that were as improbable when they came. With alarms at
+# p-values of at most 1 % about one reading in a hundred raises one, whatever the data are; the more
 # of these are faults, the fewer are false. ``explain`` gives the log-density of each feature given
 # all others; the lowest is to blame.
 #

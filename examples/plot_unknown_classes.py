@@ -21,10 +21,10 @@ from sklearn.utils import shuffle
 from skokde import OnlineKDEClassifier
 
 images, y = shuffle(*load_digits(return_X_y=True), random_state=0)
-X = PCA(n_components=15, random_state=0).fit_transform(images)
 known = y < 8
 first = np.arange(len(y)) < 1300
 learned = known & first
+X = PCA(n_components=15, random_state=0).fit(images[learned]).transform(images)
 
 classifier = OnlineKDEClassifier()
 classifier.partial_fit(X[learned], y[learned])
@@ -34,9 +34,9 @@ p_unknown = classifier.outlier_p_values(X[~known & ~first])
 # %%
 # The p-values
 # ------------
-# Of rows of known classes at most 5 % have p-values of at most 5 %. How many of the others do,
-# depends on how unlike they are. Whoever asks for the class probabilities alone would be told 3 or
-# 5, often with certainty.
+# At most 5 % of the rows of known classes have p-values of at most 5 %. How many of the others do
+# depends on how unlike they are. Class probabilities do not tell: they say which of the known
+# classes it is, if it is one of them.
 
 proba = classifier.predict_proba(X[~known & ~first]).max(axis=1)
 print(f"unknown images, median of the highest class probability: {np.median(proba):.3f}")
@@ -47,7 +47,7 @@ for p, name, color in ((p_unknown, "8 and 9, unknown", "#d55e00"), (p_known, "0 
     print(f"{name}: {(p <= 0.05).mean():.1%} of {len(p)} images at a level of 5 %")
 ax.plot(levels, levels, ":", color="gray", label="level")
 ax.set(xlabel="level", ylabel="share of images with p-values up to it", ylim=(0, 1))
-ax.legend(frameon=False)
+ax.legend(frameon=False, loc="center right")
 plt.show()
 
 # %%

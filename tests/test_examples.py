@@ -1,4 +1,4 @@
-"""Scripts of the gallery have what sphinx-gallery needs; that they run, the build of the site shows."""
+"""Scripts of the gallery are what sphinx-gallery needs; the build of the site runs them."""
 
 import ast
 import re
