@@ -4,8 +4,11 @@ import pytest
 
 
 def quick(values, n=1):
-    """Parameters of which the first n are in the quick run, and the others are marked as slow."""
+    """Values, or tuples of them, of which the first n are in the quick run, the others slow."""
     return [
-        value if i < n else pytest.param(value, marks=pytest.mark.slow)
+        pytest.param(
+            *(value if isinstance(value, tuple) else (value,)),
+            marks=() if i < n else pytest.mark.slow,
+        )
         for i, value in enumerate(values)
     ]

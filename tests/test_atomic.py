@@ -73,7 +73,7 @@ def traced(call, on_line):
             sys.settrace(previous)
 
 
-@pytest.mark.parametrize("each", [pytest.param(1, marks=pytest.mark.slow), 16], ids=["all", "some"])
+@pytest.mark.parametrize("each", [pytest.param(1, marks=pytest.mark.slow), 32], ids=["all", "some"])
 @all_calls
 def test_stopped_at_any_line(state_of, Estimator, method, each):
     X, y = stream()

@@ -300,6 +300,7 @@ def test_rows_that_wait_are_learned():
     np.testing.assert_allclose(moments(merged)[1][:2], X[:, :2].mean(axis=0), rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_p_values_of_merged_detectors_hold_their_level():
     rng = np.random.default_rng(0)
     X, new = rng.normal(size=(4000, 3)), rng.normal(size=(4000, 3))
@@ -404,6 +405,7 @@ def test_a_model_is_merged_with_itself():
     np.testing.assert_allclose(after[2], before[2], rtol=1e-11)
 
 
+@pytest.mark.slow
 def test_models_are_taken_one_at_a_time():
     loaded = weakref.WeakSet()
 

@@ -143,7 +143,7 @@ def test_classes_are_told_apart_as_without(covariance_type, bandwidth, threshold
         assert density.n_components_ <= 1.5 * expected.n_components_ + 30
 
 
-@every_rule
+@pytest.mark.parametrize("bandwidth", quick(RULES))
 def test_memory_does_not_grow_with_heavy_tails(bandwidth):
     density, rng = OnlineKDEDensity(bandwidth=bandwidth), np.random.default_rng(0)
     components = []

@@ -324,7 +324,7 @@ DAMAGE = {
 }
 
 
-@pytest.mark.parametrize("damage", quick(DAMAGE, 4))
+@pytest.mark.parametrize("damage", quick(DAMAGE, 2))
 @both_estimators
 def test_damage_is_found_or_does_no_harm(Estimator, damage):
     X, y = stream()

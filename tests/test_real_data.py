@@ -165,6 +165,7 @@ def difference(case, other):
     return differences.mean(axis=0), differences.std(axis=0, ddof=1) / np.sqrt(len(differences))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("other", ["plugin", "paper"])
 @pytest.mark.parametrize("case", DEFAULTS, ids=IDS)
 def test_defaults_beside_one_bandwidth_and_bayes_rule(case, other):

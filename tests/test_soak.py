@@ -16,6 +16,8 @@ import pytest
 from evaluation.soak import KINDS, N_CHECKS, Soak, Stream, main, traced_memory
 from skokde import OnlineKDEClassifier, OnlineKDEDensity
 
+pytestmark = pytest.mark.slow
+
 SOAK = Path(__file__).parents[1] / "benchmarks" / "soak.py"
 STREAM = Stream(20_000)
 FORGETTING = 0.9999
@@ -117,7 +119,6 @@ def test_the_exit_code_tells_of_broken_invariants(tmp_path, monkeypatch, capsys)
         assert ("few components" in capsys.readouterr().out) == bool(code)
 
 
-@pytest.mark.slow
 def test_traced_memory_is_that_of_all_but_the_run():
     tracemalloc.start()
     try:
@@ -139,7 +140,6 @@ class Stopped(Exception):
     pass
 
 
-@pytest.mark.slow
 def test_a_resumed_run_equals_an_uninterrupted_one(whole, assert_same_run, tmp_path, monkeypatch):
     checkpoint = tmp_path / "soak.joblib"
     step = Soak.step
@@ -174,7 +174,6 @@ def test_another_run_is_not_gone_on_with(tmp_path):
             Soak.start(stream, forgetting, checkpoint)
 
 
-@pytest.mark.slow
 def test_a_killed_process_resumes_to_the_same_model(whole, assert_same_run, tmp_path):
     checkpoint = tmp_path / "soak.joblib"
     command = [sys.executable, SOAK, "--samples", "20000", "--out", tmp_path]
@@ -198,7 +197,6 @@ def test_a_killed_process_resumes_to_the_same_model(whole, assert_same_run, tmp_
 ALLOWED = 24_000
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("Estimator", [OnlineKDEDensity, OnlineKDEClassifier])
 def test_memory_does_not_grow(Estimator):
     stream, estimator = Stream(40_000, kinds=()), Estimator()

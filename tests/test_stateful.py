@@ -435,9 +435,8 @@ class ClassifierCalls(Calls):
 @pytest.mark.parametrize("Machine", [DensityCalls, ClassifierCalls])
 def test_any_sequence_of_calls(state_of, Machine):
     Machine.state_of = staticmethod(state_of)
-    # Of the profile, so that the nightly one looks further.
-    examples = settings.default.max_examples * 5 // 2
-    run_state_machine_as_test(Machine, settings=settings(max_examples=examples))
+    # Those of the profile, so that the nightly one looks further.
+    run_state_machine_as_test(Machine, settings=settings.default)
 
 
 def test_max_components_set_in_mid_stream_holds_for_all_classes():

@@ -21,10 +21,8 @@ import skokde._density
 from marks import quick
 from skokde import OnlineKDEClassifier, OnlineKDEDensity
 
-every_structure = pytest.mark.parametrize(
-    "covariance_type", quick(["full", "diag", "spherical"], 2)
-)
-forgetting = pytest.mark.parametrize("forgetting_factor", [1.0, 0.97, 0.5, "predictive"])
+every_structure = pytest.mark.parametrize("covariance_type", quick(["full", "diag", "spherical"]))
+forgetting = pytest.mark.parametrize("forgetting_factor", quick([1.0, "predictive", 0.97, 0.5], 2))
 each_memory = pytest.mark.parametrize("memory", [1.0, "predictive"])
 
 BANDWIDTHS = {
@@ -133,7 +131,7 @@ def some_weight(stream):
 @pytest.mark.filterwarnings("ignore::skokde.DegenerateDataWarning")
 @settings(max_examples=6)
 @given(stream=streams())
-@pytest.mark.parametrize("bandwidth", BANDWIDTHS)
+@pytest.mark.parametrize("bandwidth", quick(BANDWIDTHS, 2))
 @forgetting
 @every_structure
 def test_density_for_any_cutting(
@@ -235,7 +233,7 @@ def test_long_stream_for_any_block_size(long_stream, assert_same_model, covarian
         assert_same_model(learn(density, long_stream, blocks), expected)
 
 
-@pytest.mark.parametrize("size", [1, 7, 31, 250])
+@pytest.mark.parametrize("size", quick([7, 1, 31, 250]))
 @pytest.mark.parametrize("Estimator", [OnlineKDEDensity, OnlineKDEClassifier])
 @every_structure
 def test_long_stream_with_predictive_memory(
@@ -342,7 +340,7 @@ def test_fit_can_change_the_covariance_type(assert_same_model):
 
 @settings(max_examples=12)
 @given(stream=streams(weights=["whole"]))
-@pytest.mark.parametrize("bandwidth", ["predictive", "plugin", "silverman"])
+@pytest.mark.parametrize("bandwidth", quick(["predictive", "plugin", "silverman"]))
 @each_memory
 @every_structure
 def test_whole_weights_equal_repetition(
@@ -380,7 +378,7 @@ def moments(density):
 
 @settings(max_examples=12)
 @given(stream=streams(weights=["whole"]))
-@pytest.mark.parametrize("forgetting_factor", [0.999, 0.97, 0.5])
+@pytest.mark.parametrize("forgetting_factor", quick([0.97, 0.999, 0.5]))
 @every_structure
 def test_whole_weights_equal_repetition_with_forgetting(covariance_type, forgetting_factor, stream):
     X, weights = stream["X"], stream["sample_weight"]
@@ -540,7 +538,7 @@ def test_never_more_components_than_the_limit(covariance_type, stream):
 
 
 @pytest.mark.parametrize("threshold", [0.0, 0.1])
-@pytest.mark.parametrize("cap", [2, 3, 17, 31, 100])
+@pytest.mark.parametrize("cap", quick([2, 17, 3, 31, 100], 2))
 @every_structure
 def test_max_components_is_a_hard_cap(long_stream, covariance_type, cap, threshold):
     density = OnlineKDEDensity(
@@ -581,7 +579,7 @@ def test_max_components_set_in_mid_stream(long_stream, assert_same_model):
     assert_same_model(density.partial_fit(X[301:400]), other.partial_fit(X[300:400]))
 
 
-@pytest.mark.parametrize("forgetting_factor", [1.0, 0.99])
+@pytest.mark.parametrize("forgetting_factor", quick([1.0, 0.99]))
 @every_structure
 def test_memory_stays_bounded(covariance_type, forgetting_factor):
     rng = np.random.default_rng(0)
@@ -639,7 +637,7 @@ def test_n_samples_seen(weights, cut):
 # --------------------------------------------------------------------------------------- threads
 
 
-@pytest.mark.parametrize("n_jobs", [2, 3, -1])
+@pytest.mark.parametrize("n_jobs", quick([2, 3, -1]))
 @each_memory
 @every_structure
 def test_n_jobs_changes_nothing(long_stream, assert_same_model, covariance_type, memory, n_jobs):

@@ -9,6 +9,7 @@ from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.model_selection import GridSearchCV
 
+from marks import quick
 from skokde import OnlineKDEClassifier, OnlineKDEDensity, merge
 from skokde.covariance import CovarianceStructure, DiagonalCovariance, FullCovariance
 
@@ -85,8 +86,8 @@ def test_few_samples_in_any_direction(bandwidth):
 
 
 @every_structure
-@pytest.mark.parametrize("threshold", ["predictive", 0.1])
-@pytest.mark.parametrize("bandwidth", ["predictive", "plugin", 0.7])
+@pytest.mark.parametrize("threshold", quick(["predictive", 0.1]))
+@pytest.mark.parametrize("bandwidth", quick(["predictive", "plugin", 0.7], 2))
 @pytest.mark.parametrize("factor", [1.0, "predictive"])
 def test_what_is_scored_has_the_structure(structure, threshold, bandwidth, factor):
     density = OnlineKDEDensity(
