@@ -41,6 +41,7 @@ from skokde._engine.state import INITIAL_LIMIT, Recent, Settings, State
 from skokde._engine.whitening import corrected_features
 from skokde._incomplete import Waiting, complete
 from skokde._persistence import check_state, check_waiting, expect_number, unpacked
+from skokde._summary import counted, density_line
 from skokde._validation import (
     check_is_learned,
     check_n_samples,
@@ -123,6 +124,9 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
     n_jobs : int, default=None
         Threads, over rows that are scored; the result does not depend on it. None means 1, unless
         in a :func:`joblib.parallel_config` context; -1 means all cores.
+    verbose : int, default=0
+        Whether calls that learn for more than half a second print how far they are: rows, rows per
+        second, components, and the time left. The model does not depend on it.
 
     Attributes
     ----------
@@ -165,6 +169,7 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
     OnlineKDEClassifier : One such density for each class.
     sklearn.neighbors.KernelDensity : Keeps all samples, with a bandwidth to be given.
     sklearn.mixture.GaussianMixture : A given number of components, in several passes.
+    skokde.plot.DensityDisplay : Pictures, by ``DensityDisplay.from_estimator(density)``.
 
     Notes
     -----
@@ -558,6 +563,9 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         self._fitted("n_samples_seen_")
         return self._n_samples_seen
 
+    def _summary_lines(self) -> list[str]:
+        return [density_line(self, of=f" of {counted(self.n_features_in_, 'feature')}")]
+
     def _fitted(self, attribute: str) -> Mixture:
         if not self.__sklearn_is_fitted__():
             raise AttributeError(
@@ -576,7 +584,9 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         seen_before = getattr(self, "_n_samples_seen", 0.0)
         settings = check_settings(self, X.shape[1])
         self._check_n_jobs()
-        self._learn(X, weights, settings)
+        check_values(self, X)
+        for part in self._parts(len(X), lambda: self._mixture.n_components):
+            self._learn(X[part], weights[part], settings)
         if is_all and self._waiting is not None:
             self._start(settings)
         self._warn_if_due(seen_before, settings, self)
@@ -595,7 +605,6 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
 
     def _learn(self, X: np.ndarray, weights: np.ndarray, settings: Settings) -> None:
         """Learn from validated rows; what is fitted is replaced, not written to."""
-        check_values(self, X)
         if not hasattr(self, "_state"):
             self._state = empty_state(X.shape[1], settings)
             self._n_samples_seen = 0.0
@@ -842,5 +851,7 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         )[1]
 
 
-# What estimators hand on that hold such densities; threads are theirs.
-DENSITY_PARAMETERS = tuple(name for name in OnlineKDEDensity().get_params() if name != "n_jobs")
+# What estimators hand on that hold such densities; threads and reports are theirs.
+DENSITY_PARAMETERS = tuple(
+    name for name in OnlineKDEDensity().get_params() if name not in ("n_jobs", "verbose")
+)

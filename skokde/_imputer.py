@@ -49,7 +49,8 @@ class OnlineKDEImputer(OneToOneFeatureMixin, TransformerMixin, BaseWithDensity):
     forgetting_factor : float or "predictive", default=1.0
     max_components : int, default=None
     n_jobs : int, default=None
-        These six are the density's, see :class:`OnlineKDEDensity`.
+    verbose : int, default=0
+        These seven are the density's, see :class:`OnlineKDEDensity`.
 
     Attributes
     ----------
@@ -104,6 +105,7 @@ class OnlineKDEImputer(OneToOneFeatureMixin, TransformerMixin, BaseWithDensity):
         forgetting_factor: float | str = 1.0,
         max_components: int | None = None,
         n_jobs: int | None = None,
+        verbose: int = 0,
     ):
         self.sample_posterior = sample_posterior
         self.add_indicator = add_indicator
@@ -116,6 +118,7 @@ class OnlineKDEImputer(OneToOneFeatureMixin, TransformerMixin, BaseWithDensity):
             forgetting_factor=forgetting_factor,
             max_components=max_components,
             n_jobs=n_jobs,
+            verbose=verbose,
         )
 
     def fit(self, X: ArrayLike, y: Any = None, sample_weight: ArrayLike | None = None) -> Self:

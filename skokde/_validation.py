@@ -146,6 +146,16 @@ def check_flag(estimator: Any, parameter: str) -> None:
         )
 
 
+def check_verbose(estimator: Any) -> bool:
+    """Whether progress is reported."""
+    value = estimator.verbose
+    if not isinstance(value, (Integral, np.bool_)) or value < 0:
+        raise ValueError(
+            f"verbose must be True, False or an integer that is not negative, got {value!r}."
+        )
+    return bool(value)
+
+
 def check_n_samples(estimator: Any, n_samples: Any) -> int:
     """How many rows are to be drawn."""
     if not isinstance(n_samples, Integral) or isinstance(n_samples, bool) or n_samples < 1:
