@@ -162,6 +162,7 @@ def test_get_and_set_params(Estimator):
         "forgetting_factor": 1.0,
         "max_components": None,
         "n_jobs": None,
+        "verbose": 0,
     }
     if Estimator is OnlineKDEClassifier:
         defaults |= {"calibrate": True, "priors": None}
