@@ -44,6 +44,7 @@ from evaluation.results import Peers, Results
 from evaluation.runner import run
 from evaluation.store import Store
 from evaluation.tables import Difference, Table, Text, Value, corrected_t_test
+from marks import quick
 from skokde import OnlineKDEClassifier, OnlineKDEDensity
 
 X, y = load_iris(return_X_y=True)
@@ -595,7 +596,7 @@ def longer_stream():
     return X + y[:, None], y
 
 
-@pytest.mark.parametrize("name", ablation.VARIANTS)
+@pytest.mark.parametrize("name", quick(ablation.VARIANTS, 4))
 def test_every_variant_can_be_evaluated(name, longer_stream):
     # What is patched must be there, and must matter, some of it in longer streams only.
     figures = ablation.evaluate(ablation.VARIANTS[name], X, y, 0)

@@ -106,8 +106,11 @@ def test_p_values_of_a_stream_are_those_of_its_rows_one_by_one(monkeypatch):
 
 @pytest.mark.parametrize(
     ("rows", "memory"),
-    [(clusters, 1.0), (moving, "predictive"), (changed, "predictive")],
-    ids=["stationary", "moving", "changed"],
+    [
+        pytest.param(clusters, 1.0, id="stationary", marks=pytest.mark.slow),
+        pytest.param(moving, "predictive", id="moving", marks=pytest.mark.slow),
+        pytest.param(changed, "predictive", id="changed"),
+    ],
 )
 def test_levels_hold(monkeypatch, rows, memory):
     X = rows(10_000, np.random.default_rng(11))

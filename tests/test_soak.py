@@ -117,6 +117,7 @@ def test_the_exit_code_tells_of_broken_invariants(tmp_path, monkeypatch, capsys)
         assert ("few components" in capsys.readouterr().out) == bool(code)
 
 
+@pytest.mark.slow
 def test_traced_memory_is_that_of_all_but_the_run():
     tracemalloc.start()
     try:
@@ -138,6 +139,7 @@ class Stopped(Exception):
     pass
 
 
+@pytest.mark.slow
 def test_a_resumed_run_equals_an_uninterrupted_one(whole, assert_same_run, tmp_path, monkeypatch):
     checkpoint = tmp_path / "soak.joblib"
     step = Soak.step
@@ -172,6 +174,7 @@ def test_another_run_is_not_gone_on_with(tmp_path):
             Soak.start(stream, forgetting, checkpoint)
 
 
+@pytest.mark.slow
 def test_a_killed_process_resumes_to_the_same_model(whole, assert_same_run, tmp_path):
     checkpoint = tmp_path / "soak.joblib"
     command = [sys.executable, SOAK, "--samples", "20000", "--out", tmp_path]
@@ -195,6 +198,7 @@ def test_a_killed_process_resumes_to_the_same_model(whole, assert_same_run, tmp_
 ALLOWED = 24_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("Estimator", [OnlineKDEDensity, OnlineKDEClassifier])
 def test_memory_does_not_grow(Estimator):
     stream, estimator = Stream(40_000, kinds=()), Estimator()
