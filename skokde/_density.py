@@ -719,10 +719,14 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
                 )
 
     def _check_structure(self, settings: Settings) -> None:
-        if hasattr(self, "_state") and self._layout != settings.structure.layout:
+        structure = settings.structure
+        if hasattr(self, "_state") and (
+            self._layout != structure.layout
+            or self._mixture.covariances.shape[1:] != structure.shape(self._mixture.n_features)
+        ):
             raise ValueError(
                 f"covariance_type can't change from {self._layout!r} to "
-                f"{settings.structure.name!r} in mid-stream: call fit, which starts anew."
+                f"{structure.name!r} in mid-stream: call fit, which starts anew."
             )
 
     @property

@@ -9,8 +9,11 @@ import numpy as np
 from skokde._engine._compression import cluster as _cluster
 from skokde._engine._compression import merge as _merge
 from skokde._engine.bandwidth import KernelFrame
+from skokde._engine.covariance import structure_of
+from skokde._engine.goldberger import two_means
 from skokde._engine.kde import Components, components_in, factorize
-from skokde._engine.mixture import Mixture, flatten, moments_of_groups
+from skokde._engine.mixture import Mixture, SampleModel, flatten, moments_of_groups
+from skokde._engine.whitening import Frame
 
 # Detailed models are clustered under a bandwidth of H / 8.
 DETAIL_BANDWIDTH = 1.0 / 8.0
@@ -137,9 +140,20 @@ def merge(mixture: Mixture, labels: np.ndarray, kernel: KernelFrame) -> tuple[Mi
     """
     if labels.max() == len(labels) - 1:
         return mixture, np.arange(len(labels))
+    frame = kernel.frame.divided(np.sqrt(DETAIL_BANDWIDTH))
+    if structure_of(mixture.covariances).is_compiled:
+        merged, order = merge_compiled(mixture, labels, frame, kernel.first_cut)
+    else:
+        merged, order = merge_groups(mixture, labels, frame, kernel.first_cut)
+    return merged, np.unique(labels, return_index=True)[1][order]
+
+
+def merge_compiled(
+    mixture: Mixture, labels: np.ndarray, frame: Frame, first_cut: np.ndarray
+) -> tuple[Mixture, np.ndarray]:
+    """The merged mixture, and the numbers of the clusters that are its components."""
     m, d = mixture.n_compounds, mixture.n_features
     shape = mixture.covariances.shape[1:]
-    frame = kernel.frame.divided(np.sqrt(DETAIL_BANDWIDTH))
     order, counts, means, covariances, detail_weights, detail_means, detail_covariances = _merge(
         labels,
         mixture.counts,
@@ -149,7 +163,7 @@ def merge(mixture: Mixture, labels: np.ndarray, kernel: KernelFrame) -> tuple[Mi
         np.concatenate([mixture.detail_means.reshape(-1, d), mixture.means[m:]]),
         flatten(mixture.detail_covariances.reshape(-1, *shape)),
         *frame.arrays,
-        kernel.first_cut,
+        first_cut,
     )
     merged = Mixture(
         counts,
@@ -159,7 +173,60 @@ def merge(mixture: Mixture, labels: np.ndarray, kernel: KernelFrame) -> tuple[Mi
         detail_means,
         detail_covariances.reshape(-1, 2, *shape),
     )
-    return merged, np.unique(labels, return_index=True)[1][order]
+    return merged, order
+
+
+def merge_groups(
+    mixture: Mixture, labels: np.ndarray, frame: Frame, first_cut: np.ndarray
+) -> tuple[Mixture, np.ndarray]:
+    """What `merge_compiled` does, for covariances of which kernels see a part only.
+
+    Moments are those of the structure; details are split by what kernels see.
+    """
+    structure = structure_of(mixture.covariances)
+    m, d = mixture.n_compounds, mixture.n_features
+    members = np.argsort(labels, kind="stable")
+    starts = np.searchsorted(labels[members], np.arange(labels.max() + 2))
+    counts, means, covariances = structure.group_moments(*mixture.sample_model, members, starts)
+    merged, first = np.diff(starts) > 1, members[starts[:-1]]
+    # A cluster of equal samples is a Dirac again.
+    compound = np.where(merged, flatten(covariances).any(axis=1), first < m)
+    kinds = (compound & ~merged, compound & merged, ~compound & ~merged, ~compound & merged)
+    order = np.concatenate([np.flatnonzero(kind) for kind in kinds])
+    own, new = first[kinds[0]], np.flatnonzero(kinds[1])
+    # The extended mixture: two details of each compound, and the Diracs.
+    of_details = mixture.counts[:m, None] * mixture.detail_weights
+    extended = SampleModel(
+        np.append(of_details, mixture.counts[m:]),
+        np.concatenate([mixture.detail_means.reshape(-1, d), mixture.means[m:]]),
+        mixture.detail_covariances.reshape(-1, *covariances.shape[1:]),
+    )
+    sides = []
+    if len(new):
+        components = components_in(frame, *extended)
+    for cluster_number in new:
+        of_cluster = members[starts[cluster_number] : starts[cluster_number + 1]]
+        below, above = of_cluster[of_cluster < m], of_cluster[of_cluster >= m]
+        details = np.concatenate([np.repeat(2 * below, 2), m + above])
+        details[1 : 2 * len(below) : 2] += 1
+        sides += two_means(components, details, first_cut if len(starts) == 2 else None)
+    ends = np.cumsum([0, *(len(side) for side in sides)])
+    everything = np.concatenate([np.empty(0, dtype=np.intp), *sides])
+    weights, detail_means, detail_covariances = structure.group_moments(*extended, everything, ends)
+    out = Mixture(
+        counts[order],
+        means[order],
+        covariances[order[: len(own) + len(new)]],
+        np.concatenate([mixture.detail_weights[own], weights.reshape(-1, 2) / counts[new, None]]),
+        np.concatenate([mixture.detail_means[own], detail_means.reshape(-1, 2, d)]),
+        np.concatenate(
+            [
+                mixture.detail_covariances[own],
+                detail_covariances.reshape(-1, 2, *covariances.shape[1:]),
+            ]
+        ),
+    )
+    return out, order
 
 
 def compress(

@@ -12,7 +12,8 @@ import numpy as np
 from scipy.special import ndtri
 
 from skokde._engine._outliers import inliers as _inliers
-from skokde._engine.mixture import Mixture, flatten, match_moments
+from skokde._engine.covariance import structure_of
+from skokde._engine.mixture import Mixture, match_moments
 
 # This share of the samples on either side does not count for a feature's spread.
 TAIL = 0.1
@@ -25,7 +26,8 @@ FARTHEST = 20.0
 def inliers(mixture: Mixture) -> np.ndarray:
     """Components (k,) that are not outliers, of a mixture that is not empty."""
     counts, means, covariances, *_ = mixture
-    return _inliers(counts, means, flatten(covariances), TAIL, NORMAL_RANGE, FARTHEST)
+    variances = np.ascontiguousarray(structure_of(covariances).variances(covariances))
+    return _inliers(counts, means, variances, TAIL, NORMAL_RANGE, FARTHEST)
 
 
 def moments_of(mixture: Mixture, chosen: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from skokde._engine.covariance import structure_of
 from skokde._engine.goldberger import principal_axis_split
 from skokde._engine.hellinger import detail_errors
 from skokde._engine.mixture import Mixture, flatten
@@ -52,6 +53,9 @@ def revitalize(mixture: Mixture, frame: Frame, threshold: float) -> Mixture:
     single = ~flatten(covariances).any(axis=1)
     split = (counts[~single], means[~single], covariances[~single])
     return Mixture.join(
-        [mixture.compounds(~revived), (*split, *principal_axis_split(*split[1:], frame))],
+        [
+            mixture.compounds(~revived),
+            (*split, *principal_axis_split(*split[1:], frame, structure_of(covariances))),
+        ],
         [(counts[single], means[single]), mixture.diracs()],
     )

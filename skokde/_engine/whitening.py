@@ -139,6 +139,7 @@ def frame_of(center: np.ndarray, covariance: np.ndarray, structure: CovarianceSt
 
     Constant features have a spread put in, and correlate with nothing.
     """
+    covariance, structure = structure.seen_by_kernels(covariance), structure.of_kernels
     spread, _, filled = standardized(center, structure.scored(covariance))
     return frame_of_covariance(center, spread, filled, structure)
 
@@ -150,6 +151,7 @@ def corrected_features(
 
     They are constant, or have a part in a direction in which the data do not spread.
     """
+    covariance, structure = structure.seen_by_kernels(covariance), structure.of_kernels
     _, correlation, filled = standardized(center, structure.scored(covariance))
     return (structure.variances(correlation) == 0.0) | structure.lies_flat(filled)
 
