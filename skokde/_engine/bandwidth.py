@@ -15,8 +15,8 @@ from skokde._engine._roughness import roughness
 from skokde._engine.covariance import CovarianceStructure
 from skokde._engine.kde import Kernels
 from skokde._engine.mixture import Mixture, total_moments
-from skokde._engine.outliers import moments_of
-from skokde._engine.shrinkage import shrink_covariance
+from skokde._engine.outliers import components_of
+from skokde._engine.shrinkage import share_of_target
 from skokde._engine.whitening import Frame, Whitening, frame_of_covariance, whiten
 
 # Below this, beta is taken for zero; H has the covariance of the whole model then, and where there
@@ -265,7 +265,7 @@ class Predictive(NormalReference):
                 shrinks,
                 n,
                 1.0 / narrowest,
-                None if shape.is_compiled else whole_of(mixture, whitening, target),
+                gaussian_of(mixture, whitening, target, shape),
             )
             for shape in shapes or (structure,)
         ]
@@ -304,21 +304,18 @@ def whiten_as_kernels_see(
     return whiten(*seen_by_kernels(mixture, structure), target)
 
 
-def whole_of(mixture: Mixture, whitening: Whitening, target: np.ndarray | None) -> np.ndarray:
-    """Covariance of a single Gaussian where kernels have another structure.
-
-    A direction takes a sample to be found: of as many as there are directions they explain all
-    variance. It is as wide as under a kernel of as many directions, beside samples.
-    """
-    count, _, covariance = moments_of(mixture, whitening.inliers)
-    rank, worth = len(covariance) - 1, count
-    if target is not None:
-        covariance, worth = shrink_covariance(covariance, count, target), count + len(target[0])
-    width = rank / (worth + rank)
-    whole = covariance / np.hypot(1.0, width)
+def gaussian_of(
+    mixture: Mixture, whitening: Whitening, target: np.ndarray | None, shape: CovarianceStructure
+) -> np.ndarray | None:
+    """Covariance of a single Gaussian where it is not that of kernels which are as wide."""
+    if shape.is_compiled:
+        return None
+    chosen = components_of(mixture, whitening.inliers)
+    share = 0.0 if target is None else share_of_target(chosen[0].sum(), mixture.n_features)
+    out = shape.gaussian(*chosen, share, target)
     # Constant features have a spread put in.
-    whole[0] = whitening.frame.spread**2
-    return whole
+    out[0] = whitening.frame.spread**2
+    return out
 
 
 def normal_reference(d: int, count: float) -> float:

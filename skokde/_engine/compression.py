@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from skokde._engine._compression import cluster as _cluster
 from skokde._engine._compression import merge as _merge
 from skokde._engine.bandwidth import KernelFrame
-from skokde._engine.covariance import structure_of
+from skokde._engine.covariance import CovarianceStructure, structure_of
 from skokde._engine.goldberger import two_means
 from skokde._engine.kde import Components, components_in, factorize
 from skokde._engine.mixture import Mixture, SampleModel, flatten, moments_of_groups
@@ -66,25 +67,40 @@ def cluster(
 
 
 def cluster_in_steps(
-    components: Components, thresholds: np.ndarray, first_cut: np.ndarray
+    components: Components, thresholds: np.ndarray, first_cut: np.ndarray, ends: Sequence[int]
 ) -> np.ndarray:
-    """The same, where clusters of high thresholds are made of those of the highest fine one.
+    """The same, where clusters of high thresholds are made of those of the highest low one.
 
     An exact error takes the square of the number of components, unless it is enough to know that it
     is above a low threshold.
+
+    Parameters
+    ----------
+    components : Components
+    thresholds : (n_levels,) array
+    first_cut : (d,) array
+    ends : sequence of int
+        At which of the thresholds the next step begins.
 
     Returns
     -------
     (n_levels, k) array of intp
     """
-    n_fine = np.searchsorted(thresholds, COARSEST_EXACT, side="right")
-    if n_fine in (0, len(thresholds)):
-        return cluster(components, thresholds, first_cut)
-    labels = cluster(components, thresholds[:n_fine], first_cut)
-    last = labels[-1]
-    groups = Components(*moments_of_groups(*components, last))
-    coarser = cluster(groups, thresholds[n_fine:], first_cut)
-    return np.ascontiguousarray(np.concatenate([labels, coarser[:, last]]))
+    first, *others = filter(len, np.split(thresholds, ends))
+    found = cluster(components, first, first_cut)
+    labels = [found]
+    for part in others:
+        components = Components(*moments_of_groups(*components, found[-1]))
+        found = cluster(components, part, first_cut)
+        labels.append(found[:, labels[-1][-1]])
+    return np.ascontiguousarray(np.concatenate(labels))
+
+
+def ends_of_steps(thresholds: np.ndarray, structure: CovarianceStructure) -> Sequence[int]:
+    """Where `cluster_in_steps` goes on with what it has found."""
+    if structure.is_compiled:
+        return [int(np.searchsorted(thresholds, COARSEST_EXACT, side="right"))]
+    return range(1, len(thresholds))
 
 
 class Compressed(NamedTuple):
@@ -257,7 +273,9 @@ def compress(
         A mixture of the same count, mean and covariance.
     """
     components = components_in(kernel.frame, *mixture.sample_model)
-    labels = cluster_in_steps(components, thresholds[level:], kernel.first_cut)
+    thresholds_left = thresholds[level:]
+    ends = ends_of_steps(thresholds_left, structure_of(mixture.covariances))
+    labels = cluster_in_steps(components, thresholds_left, kernel.first_cut, ends)
     if most is not None:
         few_enough = labels.max(axis=1) < most
         if few_enough.any():

@@ -45,11 +45,15 @@ class CovarianceStructure(ABC):
         hold the same, whatever is scored.
     is_compiled : bool
         Whether the compiled functions take covariances of the layout.
+    patience : int
+        How many times as many samples as else may come before the next compression, at most:
+        beside components that hold much, they cost next to nothing.
     """
 
     name: str
     layout: str
     is_compiled = True
+    patience = 1
 
     def __repr__(self) -> str:
         return f"<covariance structure {self.name!r}>"
@@ -423,6 +427,7 @@ class LowRankCovariance(CovarianceStructure):
 
     layout = "lowrank"
     is_compiled = False
+    patience = 8
 
     def __init__(self, rank: int = 16) -> None:
         if not isinstance(rank, Integral) or isinstance(rank, bool) or rank < 1:
@@ -499,6 +504,43 @@ class LowRankCovariance(CovarianceStructure):
         out[..., 0, :] *= factors
         return out
 
+    def gaussian(
+        self,
+        counts: np.ndarray,
+        means: np.ndarray,
+        covariances: np.ndarray,
+        share: float,
+        target: np.ndarray | None,
+    ) -> np.ndarray:
+        """Covariance of all samples, as it is scored if a single Gaussian stands for them.
+
+        It has more directions than a component has, and correlations as far as there are samples to
+        tell.
+
+        Parameters
+        ----------
+        counts, means, covariances : (k,), (k, d) and (m, 1 + r, d) arrays
+            Of all components; those without a covariance are Diracs.
+        share : float
+            Of the target.
+        target : (1 + r, d) array or None
+        """
+        d = means.shape[1]
+        rank = effective_rank(DIRECTIONS_OF_ALL * (covariances.shape[1] - 1), d)
+        order, starts = np.arange(len(counts)), np.array([0, len(counts)])
+        variances = np.ascontiguousarray(covariances[:, 0])
+        moments = match_group_moments(counts, means, variances, order, starts)
+        arrays = counts, means, covariances, order, starts
+        (out,) = lowrank.group_directions(*arrays, moments, rank)
+        count = counts.sum()
+        if target is not None:
+            padded = np.zeros_like(out)
+            padded[: len(target)] = target
+            out = lowrank.weighted_sum(np.array([1.0 - share, share]), np.stack([out, padded]))
+            count += d
+        out[1:] *= np.sqrt(1.0 - lowrank.noise_of_correlations(out, count))
+        return out
+
     def dense(self, covariances: np.ndarray) -> np.ndarray:
         """Full covariances (..., d, d), for whoever has to have them."""
         directions = covariances[..., 1:, :]
@@ -547,6 +589,8 @@ def widest_gap(counts: np.ndarray, points: np.ndarray) -> np.ndarray:
 
 # Those that have a name as a parameter.
 DEFAULT_RANK = 16
+# How many times as many directions a single Gaussian has.
+DIRECTIONS_OF_ALL = 8
 STRUCTURES: dict[str, CovarianceStructure] = {
     s.name: s
     for s in (FullCovariance(), DiagonalCovariance(), SphericalCovariance(), LowRankCovariance())

@@ -18,6 +18,8 @@ import numpy as np
 OVERSAMPLING = 8
 N_STEPS = 2
 FEW_ROWS = 4
+# Of the variance along the longest direction.
+ROUNDING = 1e-14
 
 
 def noise(covariances: np.ndarray) -> np.ndarray:
@@ -52,9 +54,10 @@ def leading(rows: np.ndarray, n: int) -> np.ndarray:
             rows = np.linalg.qr(rows, mode="r")
         else:
             rows = compressed(rows, n + OVERSAMPLING)
-    vectors = np.linalg.eigh(rows @ rows.T)[1]
-    found = vectors[:, ::-1][:, : min(n, len(rows))].T @ rows
-    out[: len(found)] = found
+    values, vectors = np.linalg.eigh(rows @ rows.T)
+    # What is left of directions without any variance is rounding.
+    rank = min(n, np.count_nonzero(values > ROUNDING * values[-1]))
+    out[:rank] = vectors[:, : -1 - rank : -1].T @ rows
     return out
 
 
@@ -92,6 +95,7 @@ def group_directions(
     order: np.ndarray,
     starts: np.ndarray,
     moments: tuple[np.ndarray, np.ndarray, np.ndarray],
+    rank: int | None = None,
 ) -> np.ndarray:
     """Covariances (n_groups, 1 + r, d) of groups of components.
 
@@ -103,15 +107,19 @@ def group_directions(
         Of the first m components; the others are Diracs.
     moments : tuple of (n_groups,), (n_groups, d) and (n_groups, d) arrays
         Counts, means and variances of the groups.
+    rank : int, default=None
+        Other than that of the components.
     """
     m, height, d = covariances.shape
-    out = np.empty((len(starts) - 1, height, d))
+    rank = height - 1 if rank is None else rank
+    out = np.zeros((len(starts) - 1, 1 + rank, d))
     for group, (first, last) in enumerate(pairwise(starts)):
         total, mean, variances = (array[group] for array in moments)
         members = order[first:last]
         out[group, 0] = variances
         if last - first == 1:
-            out[group, 1:] = covariances[members[0], 1:] if members[0] < m else 0.0
+            if members[0] < m:
+                out[group, 1:height] = covariances[members[0], 1:]
             continue
         roots = np.sqrt(counts[members] / total) if total > 0.0 else np.zeros(len(members))
         of_compounds = members < m
@@ -123,8 +131,31 @@ def group_directions(
                 ).reshape(-1, d),
             ]
         )
-        out[group] = with_directions(variances, rows, height - 1)
+        out[group] = with_directions(variances, rows, rank)
     return out
+
+
+def noise_of_correlations(covariance: np.ndarray, count: float) -> float:
+    """The share, from 0 to 1, of correlations that is due to the samples being so few.
+
+    The oracle approximating shrinkage of the correlation matrix to the identity (Chen et al. 2010).
+
+    Parameters
+    ----------
+    covariance : (1 + r, d) array
+    count : float
+        Of the samples.
+    """
+    d = covariance.shape[1]
+    directions = covariance[1:] / units(covariance[0])
+    explained = np.square(directions).sum(axis=0)
+    own = np.maximum(1.0 - explained, 0.0)
+    square = np.square(directions @ directions.T).sum() + (own * (own + 2.0 * explained)).sum()
+    beyond = square - d
+    if not beyond > 0.0:
+        return 1.0
+    part = 1.0 - 2.0 / d
+    return float(min(1.0, max(part * square + d * d, 0.0) / ((max(count, 1.0) + part) * beyond)))
 
 
 class Analysers:
@@ -139,14 +170,20 @@ class Analysers:
     """
 
     def __init__(self, means: np.ndarray, noises: np.ndarray, directions: np.ndarray) -> None:
+        # Where no component has all of its directions, none is of use.
+        used = directions.any(axis=(0, 2))
+        directions = (
+            directions[:, : len(used) - used[::-1].argmax()] if used.any() else directions[:, :1]
+        )
         r, d = directions.shape[1:]
         self.means, self.precisions = means, 1.0 / noises
         weighted = directions * self.precisions[:, None]
         inner = np.matmul(directions, weighted.transpose(0, 2, 1)) + np.eye(r)
         lower = np.linalg.cholesky(inner)
+        # Its inverse, since a product with many columns takes less than solving for them.
         # Of a standardised row what the directions explain is the square of its products with
         # these.
-        self.projections = np.linalg.solve(lower, weighted)
+        self.projections = np.linalg.inv(lower) @ weighted
         log_dets = np.log(noises).sum(axis=1)
         log_dets += 2.0 * np.log(np.diagonal(lower, axis1=1, axis2=2)).sum(axis=1)
         self.bases = -0.5 * (log_dets + d * np.log(2.0 * np.pi))

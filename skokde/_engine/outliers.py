@@ -30,13 +30,20 @@ def inliers(mixture: Mixture) -> np.ndarray:
     return _inliers(counts, means, variances, TAIL, NORMAL_RANGE, FARTHEST)
 
 
-def moments_of(mixture: Mixture, chosen: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
-    """Count, mean and covariance of some components, together."""
+def components_of(
+    mixture: Mixture, chosen: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Counts, means and covariances of some components."""
     counts, means, covariances, *_ = mixture
     if not chosen.all():
         covariances = covariances[chosen[: len(covariances)]]
         counts, means = counts[chosen], means[chosen]
-    return match_moments(counts, means, covariances)
+    return counts, means, covariances
+
+
+def moments_of(mixture: Mixture, chosen: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
+    """Count, mean and covariance of some components, together."""
+    return match_moments(*components_of(mixture, chosen))
 
 
 def inlier_moments(mixture: Mixture) -> tuple[float, np.ndarray, np.ndarray]:

@@ -30,9 +30,13 @@ def shrink_covariance(covariance: np.ndarray, count: float, target: np.ndarray) 
         Their number.
     target : array of the same shape
     """
-    d = target.shape[-1]
-    share = max(d / (count + d), LEAST_SHARE)
+    share = share_of_target(count, target.shape[-1])
     return structure_of(target[None]).shrunk(covariance, share, target)
+
+
+def share_of_target(count: float, d: int) -> float:
+    """What `shrink_covariance` replaces of a covariance of so many samples and features."""
+    return max(d / (count + d), LEAST_SHARE)
 
 
 def pooled_within_covariance(moments: list[tuple[float, np.ndarray, np.ndarray]]) -> np.ndarray:
