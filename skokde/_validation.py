@@ -87,6 +87,7 @@ def check_settings(estimator: Any, n_features: int, layout: str | None = None) -
             f"{name}: covariance_type must be one of {sorted(STRUCTURES)} or a "
             f"CovarianceStructure, got {covariance_type!r}."
         )
+    structure = structure.of_features(n_features)
     if layout not in (None, structure.layout):
         structure = STRUCTURES[layout]
     thresholds, most = check_threshold(estimator)

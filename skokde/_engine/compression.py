@@ -10,10 +10,10 @@ import numpy as np
 from skokde._engine._compression import cluster as _cluster
 from skokde._engine._compression import merge as _merge
 from skokde._engine.bandwidth import KernelFrame
-from skokde._engine.covariance import CovarianceStructure, structure_of
+from skokde._engine.covariance import CovarianceStructure, flatten, structure_of
 from skokde._engine.goldberger import two_means
 from skokde._engine.kde import Components, components_in, factorize
-from skokde._engine.mixture import Mixture, SampleModel, flatten, moments_of_groups
+from skokde._engine.mixture import Mixture, SampleModel, moments_of_groups
 from skokde._engine.whitening import Frame
 
 # Detailed models are clustered under a bandwidth of H / 8.

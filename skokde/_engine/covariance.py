@@ -112,6 +112,10 @@ class CovarianceStructure(ABC):
     def shape(self, d: int) -> tuple[int, ...]:
         """Shape of a covariance of d features."""
 
+    def of_features(self, d: int) -> CovarianceStructure:
+        """The structure that stands for it where there are so many features."""
+        return self
+
     def holds(self, shape: tuple[int, ...], d: int) -> bool:
         """Whether covariances of d features have that shape in some structure of the layout."""
         return shape == self.shape(d)
@@ -187,12 +191,12 @@ class CompiledStructure(CovarianceStructure):
         starts: np.ndarray,
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         shape = covariances.shape[1:]
-        flat = covariances.reshape(len(covariances), prod(shape))
+        flat = flatten(covariances)
         *moments, flat = match_group_moments(counts, means, flat, order, starts)
         return *moments, flat.reshape(-1, *shape)
 
     def weighted_sum(self, weights: np.ndarray, covariances: np.ndarray) -> np.ndarray:
-        return (weights @ covariances.reshape(len(covariances), -1)).reshape(covariances.shape[1:])
+        return (weights @ flatten(covariances)).reshape(covariances.shape[1:])
 
     def shrunk(self, covariance: np.ndarray, share: float, target: np.ndarray) -> np.ndarray:
         return (1.0 - share) * covariance + share * target
@@ -203,7 +207,7 @@ class CompiledStructure(CovarianceStructure):
         # The axis is S w / sqrt(w^T S w), with w the eigenvector as a functional: so each feature
         # stays within its spread and the halves positive definite, however the frame rounds.
         d = len(spread)
-        flat = np.ascontiguousarray(covariances).reshape(len(covariances), -1)
+        flat = flatten(np.ascontiguousarray(covariances))
         in_frame = covariances_in(flat, np.zeros(d), spread, matrix.ravel())
         w = unit_size(principal_axes(in_frame, d))
         spreads = np.sqrt(self.variances(covariances))
@@ -402,11 +406,6 @@ class SphericalCovariance(DiagonalCovariance):
         return np.broadcast_to(mean, covariances.shape)
 
 
-def effective_rank(rank: int, d: int) -> int:
-    """Directions that are held of d features: never d - 1, so that shapes tell layouts apart."""
-    return d if rank >= d - 1 else rank
-
-
 class LowRankCovariance(CovarianceStructure):
     """Covariances of low rank and a diagonal: a mixture of factor analysers.
 
@@ -416,8 +415,8 @@ class LowRankCovariance(CovarianceStructure):
     Parameters
     ----------
     rank : int, default=16
-        The number of directions that each component holds. With d - 1 or more of them nothing is
-        lost.
+        The number of directions that each component holds. Where that is d - 1 or more, nothing
+        would be lost: covariances are full ones.
 
     Raises
     ------
@@ -450,10 +449,13 @@ class LowRankCovariance(CovarianceStructure):
         return (self, DIAGONAL_OF_LOW_RANK)
 
     def shape(self, d: int) -> tuple[int, ...]:
-        return (1 + effective_rank(self.rank, d), d)
+        return (1 + self.rank, d)
+
+    def of_features(self, d: int) -> CovarianceStructure:
+        return self if self.rank < d - 1 else STRUCTURES["full"]
 
     def holds(self, shape: tuple[int, ...], d: int) -> bool:
-        return len(shape) == 2 and shape[1] == d and 1 < shape[0] <= 1 + d and shape[0] != d
+        return len(shape) == 2 and shape[1] == d and 1 < shape[0] < d
 
     def group_moments(
         self,
@@ -526,7 +528,7 @@ class LowRankCovariance(CovarianceStructure):
         target : (1 + r, d) array or None
         """
         d = means.shape[1]
-        rank = effective_rank(DIRECTIONS_OF_ALL * (covariances.shape[1] - 1), d)
+        rank = min(d, DIRECTIONS_OF_ALL * (covariances.shape[1] - 1))
         order, starts = np.arange(len(counts)), np.array([0, len(counts)])
         variances = np.ascontiguousarray(covariances[:, 0])
         moments = match_group_moments(counts, means, variances, order, starts)
@@ -559,6 +561,11 @@ class DiagonalOfLowRank(DiagonalCovariance):
 
     def scored(self, covariances: np.ndarray) -> np.ndarray:
         return np.ascontiguousarray(covariances[..., 0, :])
+
+
+def flatten(covariances: np.ndarray) -> np.ndarray:
+    """Covariances as the compiled functions take them: (n, d * d) or (n, d)."""
+    return covariances.reshape(len(covariances), prod(covariances.shape[1:]))
 
 
 def positive(values: np.ndarray) -> np.ndarray:

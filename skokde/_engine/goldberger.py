@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from skokde._engine._goldberger import two_means as _two_means
-from skokde._engine.covariance import CovarianceStructure
+from skokde._engine.covariance import structure_of
 from skokde._engine.kde import Components
 from skokde._engine.whitening import Frame
 
@@ -26,7 +26,7 @@ def two_means(
 
 
 def principal_axis_split(
-    means: np.ndarray, covariances: np.ndarray, frame: Frame, structure: CovarianceStructure
+    means: np.ndarray, covariances: np.ndarray, frame: Frame
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Split Gaussians in two along their principal axes (paper, Section 2.7).
 
@@ -39,8 +39,6 @@ def principal_axis_split(
     covariances : (n, ...) array
     frame : Frame
         The coordinates in which the axis is the principal one.
-    structure : CovarianceStructure
-        Of the covariances.
 
     Returns
     -------
@@ -48,6 +46,7 @@ def principal_axis_split(
     means : (n, 2, d) array
     covariances : (n, 2, ...) array
     """
+    structure = structure_of(covariances)
     axes, halves = structure.halves(covariances, frame.matrix, frame.spread)
     return (
         np.full((len(means), 2), 0.5),

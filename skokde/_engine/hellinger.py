@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 from skokde._engine import _hellinger
-from skokde._engine.covariance import structure_of
-from skokde._engine.mixture import Mixture, flatten
+from skokde._engine.covariance import flatten, structure_of
+from skokde._engine.mixture import Mixture
 from skokde._engine.whitening import Frame
 
 

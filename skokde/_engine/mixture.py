@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -276,11 +275,6 @@ def last_unchanged(changes: np.ndarray) -> np.ndarray:
         upcoming = np.where(changes[number + 1], number, upcoming)
         last[number] = upcoming
     return last
-
-
-def flatten(covariances: np.ndarray) -> np.ndarray:
-    """Covariances as the compiled functions take them: (n, d * d) or (n, d)."""
-    return covariances.reshape(len(covariances), prod(covariances.shape[1:]))
 
 
 def moments_of_groups(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from skokde._engine.covariance import structure_of
+from skokde._engine.covariance import flatten
 from skokde._engine.goldberger import principal_axis_split
 from skokde._engine.hellinger import detail_errors
-from skokde._engine.mixture import Mixture, flatten
+from skokde._engine.mixture import Mixture
 from skokde._engine.whitening import Frame
 
 # The count of a sample, but for rounding.
@@ -55,7 +55,7 @@ def revitalize(mixture: Mixture, frame: Frame, threshold: float) -> Mixture:
     return Mixture.join(
         [
             mixture.compounds(~revived),
-            (*split, *principal_axis_split(*split[1:], frame, structure_of(covariances))),
+            (*split, *principal_axis_split(*split[1:], frame)),
         ],
         [(counts[single], means[single]), mixture.diracs()],
     )

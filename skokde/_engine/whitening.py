@@ -7,13 +7,18 @@ the axes as little as possible.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 
 from skokde._engine._whitening import covariances_in, points_in, standardize
-from skokde._engine.covariance import CovarianceStructure
-from skokde._engine.mixture import Mixture, flatten
+from skokde._engine.covariance import (
+    EIGENVALUE_FLOOR,
+    EIGENVALUE_SHARE,
+    CovarianceStructure,
+    flatten,
+)
+from skokde._engine.mixture import Mixture
 from skokde._engine.outliers import inliers, moments_of
 from skokde._engine.shrinkage import shrink_covariance
 
@@ -86,6 +91,67 @@ class Frame(NamedTuple):
         )
 
 
+class FactorFrame(NamedTuple):
+    """Coordinates in which a covariance of low rank is the identity.
+
+    Standardised ones u, from which the part along some axes is taken: that is long.
+
+    Attributes
+    ----------
+    frame : Frame
+        In which what no direction explains is the identity.
+    covariance : (1 + r, d) array
+        In the units of the data.
+    axes : (n, d) array
+        Orthonormal.
+    lengths : (n,) array
+        The roots of the covariance's eigenvalues along the axes.
+    """
+
+    frame: Frame
+    covariance: np.ndarray
+    axes: np.ndarray
+    lengths: np.ndarray
+
+    @classmethod
+    def of(cls, frame: Frame, covariance: np.ndarray) -> Self:
+        """From the frame of the variances alone."""
+        directions = covariance[1:] / frame.spread
+        explained = np.square(directions).sum(axis=0)
+        own = np.sqrt(np.maximum(1.0 - explained, EIGENVALUE_SHARE))
+        directions = directions / own
+        eigenvalues, vectors = np.linalg.eigh(directions @ directions.T)
+        some = eigenvalues > EIGENVALUE_FLOOR
+        eigenvalues = eigenvalues[some]
+        axes = (vectors[:, some] / np.sqrt(eigenvalues)).T @ directions
+        frame = frame._replace(
+            matrix=frame.matrix / own,
+            inverse=frame.inverse * own,
+            log_det=frame.log_det - float(np.log(own).sum()),
+        )
+        return cls(frame, covariance, axes, np.sqrt(1.0 + eigenvalues))
+
+    def points(self, X: np.ndarray) -> np.ndarray:
+        """Points of any rows."""
+        u = self.frame.points(X)
+        return u + ((u @ self.axes.T) * (1.0 / self.lengths - 1.0)) @ self.axes
+
+    def points_back(self, points: np.ndarray) -> np.ndarray:
+        """Rows of points."""
+        along = (points @ self.axes.T) * (self.lengths - 1.0)
+        return self.frame.points_back(points + along @ self.axes)
+
+    def marginal(self, features: np.ndarray) -> FactorFrame:
+        """The frame of some features, by an array of their numbers."""
+        frame = self.frame
+        ones = np.ones(len(features))
+        center, spread = frame.center[features], frame.spread[features]
+        of_variances = Frame(
+            frame.structure, center, spread, ones, ones, -float(np.log(spread).sum())
+        )
+        return self.of(of_variances, self.covariance.take(features, axis=-1))
+
+
 class Whitening(NamedTuple):
     """The frame in which the sample model has zero mean and unit covariance.
 
@@ -134,14 +200,17 @@ def standardized(
     return spread, correlation.reshape(shape), filled.reshape(shape)
 
 
-def frame_of(center: np.ndarray, covariance: np.ndarray, structure: CovarianceStructure) -> Frame:
+def frame_of(
+    center: np.ndarray, covariance: np.ndarray, structure: CovarianceStructure
+) -> Frame | FactorFrame:
     """The frame in which a covariance is the identity.
 
     Constant features have a spread put in, and correlate with nothing.
     """
-    covariance, structure = structure.seen_by_kernels(covariance), structure.of_kernels
-    spread, _, filled = standardized(center, structure.scored(covariance))
-    return frame_of_covariance(center, spread, filled, structure)
+    seen = structure.of_kernels.scored(structure.seen_by_kernels(covariance))
+    spread, _, filled = standardized(center, seen)
+    frame = frame_of_covariance(center, spread, filled, structure.of_kernels)
+    return frame if structure.is_compiled else FactorFrame.of(frame, covariance)
 
 
 def corrected_features(
