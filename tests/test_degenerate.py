@@ -13,6 +13,7 @@ import pytest
 
 import twins
 from skokde import OnlineKDEClassifier, OnlineKDEDensity
+from structures import STRUCTURES
 
 pytestmark = pytest.mark.filterwarnings("ignore::skokde.DegenerateDataWarning")
 
@@ -292,7 +293,7 @@ SMALLEST = 1e-140  # the square root of the least variance that a bandwidth may 
 every_stream = pytest.mark.parametrize("stream", STREAMS)
 every_bandwidth = pytest.mark.parametrize("bandwidth", BANDWIDTHS)
 both_structures = pytest.mark.parametrize("covariance_type", ["full", "diag"])
-every_structure = pytest.mark.parametrize("covariance_type", ["full", "diag", "spherical"])
+every_structure = pytest.mark.parametrize("covariance_type", STRUCTURES, ids=str)
 both_estimators = pytest.mark.parametrize(
     "Estimator", [OnlineKDEDensity, OnlineKDEClassifier], ids=["density", "classifier"]
 )

@@ -18,11 +18,12 @@ from skokde._persistence import FORMAT
 from skokde._upgrade import upgraded
 from skokde._validation import check_settings
 from stored.store import fitted_models, stored_layout
+from structures import STRUCTURES
 
 both_estimators = pytest.mark.parametrize(
     "Estimator", [OnlineKDEDensity, OnlineKDEClassifier], ids=["density", "classifier"]
 )
-both_structures = pytest.mark.parametrize("covariance_type", ["full", "diag", "spherical"])
+both_structures = pytest.mark.parametrize("covariance_type", STRUCTURES, ids=str)
 STORED = Path(__file__).parent / "stored"
 
 

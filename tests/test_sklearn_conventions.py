@@ -31,10 +31,11 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import skokde
 from skokde import OnlineKDEClassifier, OnlineKDEDensity
+from structures import STRUCTURES
 
 ESTIMATORS = [OnlineKDEDensity, OnlineKDEClassifier]
 both_estimators = pytest.mark.parametrize("Estimator", ESTIMATORS, ids=["density", "classifier"])
-both_structures = pytest.mark.parametrize("covariance_type", ["full", "diag", "spherical"])
+both_structures = pytest.mark.parametrize("covariance_type", STRUCTURES, ids=str)
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +62,7 @@ def forbid_writing_to(monkeypatch):
     [
         Estimator(covariance_type=covariance_type)
         for Estimator in ESTIMATORS
-        for covariance_type in ("full", "diag", "spherical")
+        for covariance_type in STRUCTURES
     ]
 )
 def test_scikit_learn_checks(estimator, check):

@@ -19,8 +19,9 @@ from sklearn.exceptions import NotFittedError
 
 import skokde._density
 from skokde import OnlineKDEClassifier, OnlineKDEDensity
+from structures import STRUCTURES
 
-both_structures = pytest.mark.parametrize("covariance_type", ["full", "diag", "spherical"])
+both_structures = pytest.mark.parametrize("covariance_type", STRUCTURES, ids=str)
 forgetting = pytest.mark.parametrize("forgetting_factor", [1.0, 0.97, 0.5, "predictive"])
 each_memory = pytest.mark.parametrize("memory", [1.0, "predictive"])
 
