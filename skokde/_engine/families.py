@@ -10,23 +10,19 @@ import numpy as np
 from skokde._engine._log_density import log_mixtures
 from skokde._engine.covariance import CovarianceStructure, LowRankCovariance
 from skokde._engine.kde import KernelFamily, log, log_sum, nothing_decomposed
-from skokde._engine.lowrank import Analysers, noise
-from skokde._engine.mixture import Resolutions, SampleModel
+from skokde._engine.lowrank import Analysers, Whitener, noise
 from skokde._engine.whitening import Frame
 
 
 class LowRankFamily(KernelFamily):
-    """A sample model with covariances of low rank, under diagonal kernels.
+    """A sample model with covariances of low rank, under kernels of low rank.
 
     Each component is a factor analyser: its density takes O(d r), and what it needs O(d r^2), by
-    Woodbury's identity. Single Gaussians have the covariance of the whole, of low rank as well.
+    Woodbury's identity. Where the width is predicted, kernels and single Gaussians have the
+    correlations of the whole, of low rank as well; else kernels have none.
     """
 
     in_rows = False
-
-    def of_diracs(self, counts: np.ndarray, means: np.ndarray) -> KernelFamily:
-        diracs = SampleModel(counts, means, np.empty((0, means.shape[1])))
-        return KernelFamily.of(Resolutions.of_one(diracs), self.kernels.without_gaussians())
 
     def marginal(self, features: np.ndarray, frame: Frame) -> Self:
         family = super().marginal(features, frame)
@@ -47,14 +43,17 @@ class LowRankFamily(KernelFamily):
         diracs = slice(m, len(self.centers) - (kernels.n_gaussians > 0))
         logs = []
         if diracs.stop > m:
-            parts = self.models.parts[diracs]
+            parts, whitened, log_det = self.models.parts[diracs], as_they_are, 0.0
+            if self._whitener is not None:
+                whitened, log_det = self._whitener.points, self._whitener.log_det
             logs.append(
-                log_mixtures(
-                    points,
+                log_det
+                + log_mixtures(
+                    whitened(points),
                     np.ascontiguousarray(weights[:, : parts.max() + 1, :n]),
                     None,
                     self.log_weights[diracs],
-                    self.centers[diracs],
+                    whitened(self.centers[diracs]),
                     parts,
                     *nothing_decomposed(points.shape[1], n),
                     kernels.widths[:n],
@@ -80,13 +79,15 @@ class LowRankFamily(KernelFamily):
         if key not in self._analysers:
             chosen = np.flatnonzero(self.models.parts[: len(self.models.covariances)] == part)
             b, a = self.kernels.widths[width], self.kernels.shrinks[width]
-            covariances = self._in_frame[chosen]
+            covariances, kernel = self._in_frame[chosen], self._kernel
+            of_kernel = np.broadcast_to(b * kernel[1:], (len(chosen), *kernel[1:].shape))
             self._analysers[key] = (
                 self.log_weights[chosen],
                 Analysers(
                     a * self.centers[chosen],
-                    a * a * (noise(covariances) + b * b),
-                    a * covariances[:, 1:],
+                    a * a * (noise(covariances) + b * b * noise(kernel)),
+                    # Of the components some have none of the last directions.
+                    a * np.concatenate([of_kernel, covariances[:, 1:]], axis=1),
                 ),
             )
         log_weights, analysers = self._analysers[key]
@@ -107,6 +108,21 @@ class LowRankFamily(KernelFamily):
         return LAYOUT.rescale(covariances, frame.matrix / frame.spread)
 
     @cached_property
+    def _kernel(self) -> np.ndarray:
+        """Covariance (1 + r, d) of a kernel of width one in the frame."""
+        kernels, rank = self.kernels, self.models.covariances.shape[1] - 1
+        if kernels.whole is None:
+            return np.ones((1, self.centers.shape[1]))
+        factors = np.full(self.centers.shape[1], 1.0 / kernels.spread)
+        return LAYOUT.rescale(self._to_frame(kernels.whole[: 1 + rank]), factors)
+
+    @cached_property
+    def _whitener(self) -> Whitener | None:
+        """To coordinates in which a kernel of width one is the identity; None if it is already."""
+        kernel = self._kernel
+        return Whitener(noise(kernel), kernel[1:]) if len(kernel) > 1 else None
+
+    @cached_property
     def _gaussians(self) -> list[Analysers]:
         """The single Gaussians, in the kernels' frame."""
         whole = self._to_frame(self.kernels.whole)[None]
@@ -122,9 +138,17 @@ class LowRankFamily(KernelFamily):
         if width >= kernels.n_kernels:
             scale = kernels.widths[width] / kernels.spread
             return scale**2 * LAYOUT.dense(kernels.whole)[None]
-        covariances = np.tile(np.diag(self._kernels_back[width]), (k, 1, 1))
+        frame = kernels.frame
+        kernel = LAYOUT.dense(LAYOUT.rescale(self._kernel, frame.spread / frame.matrix))
+        covariances = np.tile(
+            (kernels.shrinks[width] * kernels.widths[width]) ** 2 * kernel, (k, 1, 1)
+        )
         covariances[: len(compounds)] += kernels.shrinks[width] ** 2 * LAYOUT.dense(compounds)
         return covariances
+
+
+def as_they_are(points: np.ndarray) -> np.ndarray:
+    return points
 
 
 # Its linear algebra does not depend on the rank.

@@ -158,6 +158,40 @@ def noise_of_correlations(covariance: np.ndarray, count: float) -> float:
     return float(min(1.0, max(part * square + d * d, 0.0) / ((max(count, 1.0) + part) * beyond)))
 
 
+class Whitener:
+    """The linear map of coordinates in which a covariance of low rank becomes the identity.
+
+    Standardised ones, by the noise, of which the part along some axes is made shorter.
+
+    Parameters
+    ----------
+    noises : (d,) array
+        Positive.
+    directions : (r, d) array
+    """
+
+    def __init__(self, noises: np.ndarray, directions: np.ndarray) -> None:
+        self.deviations = np.sqrt(noises)
+        directions = directions / self.deviations
+        eigenvalues, vectors = np.linalg.eigh(directions @ directions.T)
+        some = eigenvalues > ROUNDING * max(1.0, eigenvalues.max(initial=0.0))
+        eigenvalues = eigenvalues[some]
+        # Orthonormal, and the roots of the standardised covariance's eigenvalues along them.
+        self.axes = (vectors[:, some] / np.sqrt(eigenvalues)).T @ directions
+        self.lengths = np.sqrt(1.0 + eigenvalues)
+        self.log_det = -float(np.log(self.deviations).sum() + np.log(self.lengths).sum())
+
+    def points(self, X: np.ndarray) -> np.ndarray:
+        """Rows (n, d) in the new coordinates."""
+        u = X / self.deviations
+        return u + ((u @ self.axes.T) * (1.0 / self.lengths - 1.0)) @ self.axes
+
+    def points_back(self, points: np.ndarray) -> np.ndarray:
+        """Rows of points."""
+        along = (points @ self.axes.T) * (self.lengths - 1.0)
+        return self.deviations * (points + along @ self.axes)
+
+
 class Analysers:
     """Log-densities of Gaussians N(mean, noise + directions^T directions), by Woodbury's identity.
 

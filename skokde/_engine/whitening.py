@@ -13,11 +13,11 @@ import numpy as np
 
 from skokde._engine._whitening import covariances_in, points_in, standardize
 from skokde._engine.covariance import (
-    EIGENVALUE_FLOOR,
     EIGENVALUE_SHARE,
     CovarianceStructure,
     flatten,
 )
+from skokde._engine.lowrank import Whitener
 from skokde._engine.mixture import Mixture
 from skokde._engine.outliers import inliers, moments_of
 from skokde._engine.shrinkage import shrink_covariance
@@ -94,62 +94,40 @@ class Frame(NamedTuple):
 class FactorFrame(NamedTuple):
     """Coordinates in which a covariance of low rank is the identity.
 
-    Standardised ones u, from which the part along some axes is taken: that is long.
-
     Attributes
     ----------
     frame : Frame
-        In which what no direction explains is the identity.
+        In which its variances are one.
     covariance : (1 + r, d) array
         In the units of the data.
-    axes : (n, d) array
-        Orthonormal.
-    lengths : (n,) array
-        The roots of the covariance's eigenvalues along the axes.
+    whitener : Whitener
+        Of the points of the frame.
     """
 
     frame: Frame
     covariance: np.ndarray
-    axes: np.ndarray
-    lengths: np.ndarray
+    whitener: Whitener
 
     @classmethod
     def of(cls, frame: Frame, covariance: np.ndarray) -> Self:
         """From the frame of the variances alone."""
         directions = covariance[1:] / frame.spread
         explained = np.square(directions).sum(axis=0)
-        own = np.sqrt(np.maximum(1.0 - explained, EIGENVALUE_SHARE))
-        directions = directions / own
-        eigenvalues, vectors = np.linalg.eigh(directions @ directions.T)
-        some = eigenvalues > EIGENVALUE_FLOOR
-        eigenvalues = eigenvalues[some]
-        axes = (vectors[:, some] / np.sqrt(eigenvalues)).T @ directions
-        frame = frame._replace(
-            matrix=frame.matrix / own,
-            inverse=frame.inverse * own,
-            log_det=frame.log_det - float(np.log(own).sum()),
-        )
-        return cls(frame, covariance, axes, np.sqrt(1.0 + eigenvalues))
+        noises = np.maximum(1.0 - explained, EIGENVALUE_SHARE)
+        return cls(frame, covariance, Whitener(noises, directions))
 
     def points(self, X: np.ndarray) -> np.ndarray:
         """Points of any rows."""
-        u = self.frame.points(X)
-        return u + ((u @ self.axes.T) * (1.0 / self.lengths - 1.0)) @ self.axes
+        return self.whitener.points(self.frame.points(X))
 
     def points_back(self, points: np.ndarray) -> np.ndarray:
         """Rows of points."""
-        along = (points @ self.axes.T) * (self.lengths - 1.0)
-        return self.frame.points_back(points + along @ self.axes)
+        return self.frame.points_back(self.whitener.points_back(points))
 
     def marginal(self, features: np.ndarray) -> FactorFrame:
         """The frame of some features, by an array of their numbers."""
-        frame = self.frame
-        ones = np.ones(len(features))
-        center, spread = frame.center[features], frame.spread[features]
-        of_variances = Frame(
-            frame.structure, center, spread, ones, ones, -float(np.log(spread).sum())
-        )
-        return self.of(of_variances, self.covariance.take(features, axis=-1))
+        covariance = self.covariance.take(features, axis=-1)
+        return self.of(self.frame.marginal(features), covariance)
 
 
 class Whitening(NamedTuple):
