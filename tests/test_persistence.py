@@ -17,6 +17,7 @@ from skokde._engine.state import Recent
 from skokde._persistence import FORMAT
 from skokde._upgrade import upgraded
 from skokde._validation import check_settings
+from skokde.covariance import LowRankCovariance
 from stored.store import fitted_models, stored_layout
 from structures import STRUCTURES
 
@@ -48,6 +49,8 @@ def with_skops(estimator):
     skops_io = pytest.importorskip("skops.io")
     # Nothing but the estimators has to be trusted, which run no code that a file brings.
     trusted = ["skokde._density.OnlineKDEDensity", "skokde._classifier.OnlineKDEClassifier"]
+    if isinstance(estimator.covariance_type, LowRankCovariance):  # a parameter of a class
+        trusted.append("skokde._engine.covariance.LowRankCovariance")
     data = skops_io.dumps(estimator)
     assert set(skops_io.get_untrusted_types(data=data)) <= set(trusted)
     return skops_io.loads(data, trusted=trusted)

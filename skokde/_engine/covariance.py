@@ -433,6 +433,12 @@ class LowRankCovariance(CovarianceStructure):
             raise ValueError(f"rank must be a positive integer, got {rank!r}.")
         self.rank = int(rank)
 
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and other.rank == self.rank
+
+    def __hash__(self) -> int:
+        return hash((type(self), self.rank))
+
     @property
     def name(self) -> str:
         return "lowrank" if self.rank == DEFAULT_RANK else f"lowrank({self.rank})"
