@@ -75,11 +75,14 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
 
     Parameters
     ----------
-    covariance_type : {"full", "diag", "spherical"} or CovarianceStructure, default="full"
+    covariance_type : {"full", "diag", "spherical", "lowrank"} or CovarianceStructure, \
+            default="full"
         Structure of the components' covariances and of the bandwidth. With "diag" time and memory
         grow with the number of features, with "full" with its square and more. "spherical": as
-        "diag", but scored with one variance for all features, which must have the same unit. For
-        structures of one's own see :doc:`/structures`.
+        "diag", but scored with one variance for all features, which must have the same unit.
+        "lowrank": variances and 16 directions, for hundreds of features; another number by
+        :class:`skokde.covariance.LowRankCovariance`. For structures of one's own see
+        :doc:`/structures`.
     compression_threshold : "predictive" or float, default="predictive"
         The largest Hellinger distance, from 0 to 1 and weighted by the root of its mass, that
         merging a cluster may cost (the paper's D_th, Eq. 10). Lower values keep more components; 0
@@ -88,7 +91,7 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         to 0.64, each weighted by how well it predicts the samples to come; a threshold that proves
         of no use is given up for the next. Not more than 800 components are left by a compression.
         With ``bandwidth="predictive"`` and full covariances half of the correlations, and none of
-        them, are tried, too.
+        them, are tried, too; with those of low rank none.
     bandwidth : str, float or array-like, default="predictive"
         How the kernel's covariance H is found:
 
@@ -134,8 +137,9 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         Weights of the sample model's components, of sum one.
     means_ : ndarray of shape (n_components, n_features)
     covariances_ : ndarray of shape (n_components, n_features, n_features) or \
-            (n_components, n_features)
-        Of the sample model, without the bandwidth; zero for single samples.
+            (n_components, n_features) or (n_components, 1 + rank, n_features)
+        Of the sample model, without the bandwidth; zero for single samples. Those of low rank are
+        variances, and directions whose products with themselves are the correlations.
     n_components_ : int
         All that is held, samples not yet compressed included.
     bandwidth_ : ndarray of shape (n_features, n_features) or (n_features,)
@@ -153,7 +157,8 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
     expert_weights_ : dict of {str: ndarray}
         What prediction has found, as weights of sum one: "threshold" of shape (n_thresholds,), from
         the finest that is held to the coarsest; "width" (n_widths,), from the narrowest kernel to
-        the widest; "shape" (n_shapes,), full covariances, half of the correlations, and none;
+        the widest; "shape" (n_shapes,), full covariances, half of the correlations, and none, or
+        those of low rank, and none;
         "outliers" of shape (n_shapes, 3), the weight, of one in all, of single Gaussians with the
         standard deviations of all samples and 4 and 16 times as large ones; "memory", that of all
         samples, and of the newest by each factor. Of one entry where there is nothing to find.
@@ -728,10 +733,14 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
                 )
 
     def _check_structure(self, settings: Settings) -> None:
-        if hasattr(self, "_state") and self._layout != settings.structure.layout:
+        structure = settings.structure
+        if hasattr(self, "_state") and (
+            self._layout != structure.layout
+            or self._mixture.covariances.shape[1:] != structure.shape(self._mixture.n_features)
+        ):
             raise ValueError(
                 f"covariance_type can't change from {self._layout!r} to "
-                f"{settings.structure.name!r} in mid-stream: call fit, which starts anew."
+                f"{structure.name!r} in mid-stream: call fit, which starts anew."
             )
 
     @property

@@ -43,7 +43,8 @@ class OnlineKDEImputer(OneToOneFeatureMixin, TransformerMixin, BaseWithDensity):
     random_state : int, RandomState instance or None, default=None
         Of the draws, anew in each call of :meth:`transform`. An integer gives the same draws each
         time.
-    covariance_type : {"full", "diag", "spherical"} or CovarianceStructure, default="full"
+    covariance_type : {"full", "diag", "spherical", "lowrank"} or CovarianceStructure, \
+            default="full"
     compression_threshold : "predictive" or float, default="predictive"
     bandwidth : str, float or array-like, default="predictive"
     forgetting_factor : float or "predictive", default=1.0

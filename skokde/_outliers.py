@@ -167,7 +167,8 @@ class OnlineKDEOutlierDetector(OutlierMixin, BaseWithDensity):
         Whether rows are learned that are flagged when they come. If not, what is new and goes on
         to come is flagged for longer, though not for ever: the rows count among those that p-values
         refer to.
-    covariance_type : {"full", "diag", "spherical"} or CovarianceStructure, default="full"
+    covariance_type : {"full", "diag", "spherical", "lowrank"} or CovarianceStructure, \
+            default="full"
     compression_threshold : "predictive" or float, default="predictive"
     bandwidth : str, float or array-like, default="predictive"
     forgetting_factor : float or "predictive", default=1.0

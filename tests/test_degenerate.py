@@ -14,6 +14,7 @@ import pytest
 import twins
 from marks import quick
 from skokde import OnlineKDEClassifier, OnlineKDEDensity
+from structures import STRUCTURES
 
 pytestmark = pytest.mark.filterwarnings("ignore::skokde.DegenerateDataWarning")
 
@@ -293,7 +294,7 @@ SMALLEST = 1e-140  # the square root of the least variance that a bandwidth may 
 every_stream = pytest.mark.parametrize("stream", STREAMS)
 every_bandwidth = pytest.mark.parametrize("bandwidth", quick(BANDWIDTHS, 2))
 both_structures = pytest.mark.parametrize("covariance_type", quick(["full", "diag"]))
-every_structure = pytest.mark.parametrize("covariance_type", quick(["full", "diag", "spherical"]))
+every_structure = pytest.mark.parametrize("covariance_type", quick(STRUCTURES, 2), ids=str)
 both_estimators = pytest.mark.parametrize(
     "Estimator", [OnlineKDEDensity, OnlineKDEClassifier], ids=["density", "classifier"]
 )

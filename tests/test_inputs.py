@@ -605,7 +605,12 @@ def test_bad_classes(beginning, case):
 
 
 BAD_PARAMETERS = [
-    ("covariance_type", "round", ValueError, r"must be one of \['diag', 'full', 'spherical'\]"),
+    (
+        "covariance_type",
+        "round",
+        ValueError,
+        r"must be one of \['diag', 'full', 'lowrank', 'spherical'\]",
+    ),
     ("covariance_type", object, ValueError, "or a CovarianceStructure"),
     ("covariance_type", "Full", ValueError, "must be one of"),
     ("covariance_type", None, ValueError, "must be one of"),

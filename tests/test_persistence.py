@@ -18,14 +18,14 @@ from skokde._engine.state import Recent
 from skokde._persistence import FORMAT
 from skokde._upgrade import upgraded
 from skokde._validation import check_settings
+from skokde.covariance import LowRankCovariance
 from stored.store import fitted_models, stored_layout
+from structures import STRUCTURES
 
 both_estimators = pytest.mark.parametrize(
     "Estimator", [OnlineKDEDensity, OnlineKDEClassifier], ids=["density", "classifier"]
 )
-every_structure = pytest.mark.parametrize(
-    "covariance_type", quick(["full", "diag", "spherical"], 2)
-)
+every_structure = pytest.mark.parametrize("covariance_type", quick(STRUCTURES, 2), ids=str)
 STORED = Path(__file__).parent / "stored"
 
 
@@ -50,6 +50,8 @@ def with_skops(estimator):
     skops_io = pytest.importorskip("skops.io")
     # Nothing but the estimators has to be trusted, which run no code that a file brings.
     trusted = ["skokde._density.OnlineKDEDensity", "skokde._classifier.OnlineKDEClassifier"]
+    if isinstance(estimator.covariance_type, LowRankCovariance):  # a parameter of a class
+        trusted.append("skokde._engine.covariance.LowRankCovariance")
     data = skops_io.dumps(estimator)
     assert set(skops_io.get_untrusted_types(data=data)) <= set(trusted)
     return skops_io.loads(data, trusted=trusted)

@@ -32,12 +32,11 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import skokde
 from marks import quick
 from skokde import OnlineKDEClassifier, OnlineKDEDensity
+from structures import STRUCTURES
 
 ESTIMATORS = [OnlineKDEDensity, OnlineKDEClassifier]
 both_estimators = pytest.mark.parametrize("Estimator", ESTIMATORS, ids=["density", "classifier"])
-every_structure = pytest.mark.parametrize(
-    "covariance_type", quick(["full", "diag", "spherical"], 2)
-)
+every_structure = pytest.mark.parametrize("covariance_type", quick(STRUCTURES, 2), ids=str)
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +63,7 @@ def forbid_writing_to(monkeypatch):
     [
         Estimator(covariance_type=covariance_type)
         for Estimator in ESTIMATORS
-        for covariance_type in ("full", "diag", "spherical")
+        for covariance_type in STRUCTURES
     ]
 )
 def test_scikit_learn_checks(estimator, check):

@@ -22,6 +22,7 @@ from sklearn.exceptions import NotFittedError
 
 import twins
 from skokde import OnlineKDEClassifier, OnlineKDEDensity
+from structures import STRUCTURES
 
 pytestmark = pytest.mark.filterwarnings("ignore::skokde.DegenerateDataWarning")
 
@@ -175,7 +176,7 @@ class Calls(RuleBasedStateMachine):
     @initialize(
         kinds=st.lists(st.sampled_from(list(ROWS)), min_size=1, max_size=3, unique=True),
         d=st.integers(1, 3),
-        covariance_type=st.sampled_from(["full", "diag", "spherical"]),
+        covariance_type=st.sampled_from(STRUCTURES),
         declared=st.booleans(),
         replayed_by=st.sampled_from([1, 2, 7, 1000]),
     )
@@ -234,7 +235,7 @@ class Calls(RuleBasedStateMachine):
     def partial_fit_of_a_row(self, **block):
         self.learn("partial_fit", *self.draw(**block | {"n": 1}))
 
-    @rule(covariance_type=st.sampled_from(["full", "diag", "spherical"]), **block)
+    @rule(covariance_type=st.sampled_from(STRUCTURES), **block)
     def fit(self, covariance_type, **block):
         X, y, weights = self.draw(**block)
         if not self.refuses("fit", y, weights):
