@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from inspect import signature
@@ -19,8 +19,10 @@ from sklearn.utils.validation import check_is_fitted
 from threadpoolctl import ThreadpoolController
 
 from skokde._persistence import FORMAT, check_format, expect, packed
+from skokde._progress import reported_parts
+from skokde._summary import SummaryMixin
 from skokde._upgrade import upgraded
-from skokde._validation import check_models
+from skokde._validation import check_models, check_verbose
 
 # scikit-learn needs threadpoolctl itself.
 _blas = ThreadpoolController().select(user_api="blas")
@@ -120,7 +122,7 @@ def features_of(estimator: BaseEstimator) -> dict[str, Any]:
     return {name: vars(estimator)[name] for name in names if name in vars(estimator)}
 
 
-class BaseOnlineKDE(BaseEstimator):
+class BaseOnlineKDE(SummaryMixin, BaseEstimator):
     """An estimator whose fitted state is plain arrays, with a snapshot of what scoring needs.
 
     All have the parameters of a density.
@@ -140,6 +142,7 @@ class BaseOnlineKDE(BaseEstimator):
         forgetting_factor: float | str = 1.0,
         max_components: int | None = None,
         n_jobs: int | None = None,
+        verbose: int = 0,
     ):
         self.covariance_type = covariance_type
         self.compression_threshold = compression_threshold
@@ -147,6 +150,7 @@ class BaseOnlineKDE(BaseEstimator):
         self.forgetting_factor = forgetting_factor
         self.max_components = max_components
         self.n_jobs = n_jobs
+        self.verbose = verbose
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -279,6 +283,12 @@ class BaseOnlineKDE(BaseEstimator):
         if not (self.n_jobs is None or isinstance(self.n_jobs, Integral)):
             raise TypeError(f"n_jobs must be None or an integer, got {self.n_jobs!r}.")
         return effective_n_jobs(self.n_jobs)
+
+    def _parts(self, n_rows: int, n_components: Callable[[], int]) -> Iterable[slice]:
+        """Parts of the rows that are learned one after the other; all at once unless verbose."""
+        if check_verbose(self):
+            return reported_parts(n_rows, n_components)
+        return (slice(0, n_rows),)
 
     def _in_threads(self, function: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
         """Results of function(item), in as many threads as n_jobs says.

@@ -47,6 +47,7 @@ from skokde._persistence import (
     unpacked,
 )
 from skokde._ranks import LOWEST, rank_p_values
+from skokde._summary import counted, density_line
 from skokde._validation import (
     check_flag,
     check_is_learned,
@@ -72,7 +73,8 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
 
     Parameters
     ----------
-    covariance_type : {"full", "diag", "spherical"} or CovarianceStructure, default="full"
+    covariance_type : {"full", "diag", "spherical", "lowrank"} or CovarianceStructure, \
+            default="full"
     compression_threshold : "predictive" or float, default="predictive"
     bandwidth : str, float or array-like, default="predictive"
     forgetting_factor : float or "predictive", default=1.0
@@ -96,6 +98,9 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
     n_jobs : int, default=None
         Threads, over classes, and over rows that are scored; the result does not depend on it. None
         means 1, unless in a :func:`joblib.parallel_config` context; -1 means all cores.
+    verbose : int, default=0
+        Whether calls that learn for more than half a second print how far they are, as those of
+        :class:`OnlineKDEDensity` do; components are those of all classes.
 
     Attributes
     ----------
@@ -123,6 +128,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
     --------
     OnlineKDEDensity : The density of one class.
     sklearn.naive_bayes.GaussianNB : One Gaussian for each class and feature.
+    skokde.plot.DensityDisplay : Pictures, by ``DensityDisplay.from_estimator(classifier)``.
 
     Notes
     -----
@@ -184,6 +190,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         calibrate: bool = True,
         priors: ArrayLike | None = None,
         n_jobs: int | None = None,
+        verbose: int = 0,
     ):
         super().__init__(
             covariance_type=covariance_type,
@@ -192,6 +199,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
             forgetting_factor=forgetting_factor,
             max_components=max_components,
             n_jobs=n_jobs,
+            verbose=verbose,
         )
         self.calibrate = calibrate
         self.priors = priors
@@ -592,6 +600,20 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         covariance = self._pooled_within_covariance()
         return corrected_features(center, covariance, settings.structure)
 
+    def _summary_lines(self) -> list[str]:
+        whole = (
+            f"{counted(self._n_samples_seen(), 'sample')} of "
+            f"{counted(self.n_features_in_, 'feature')} in "
+            f"{counted(self._n_components(), 'component')}, "
+            f"{counted(len(self.classes_), 'class', 'classes')}"
+        )
+        lines = [
+            density_line(density) if is_seen else "no sample"
+            for density, is_seen in zip(self.estimators_, self._is_seen(), strict=True)
+        ]
+        labels = self.classes_.tolist()
+        return [whole, *(f"class {c!r}: {line}" for c, line in zip(labels, lines, strict=True))]
+
     def __sklearn_is_fitted__(self) -> bool:
         return any(e.__sklearn_is_fitted__() for e in getattr(self, "estimators_", []))
 
@@ -723,6 +745,13 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         counted = weights > 0.0
         if not counted.all():
             X, codes, weights = X[counted], codes[counted], weights[counted]
+        for part in self._parts(len(X), self._n_components):
+            self._learn_counted(X[part], codes[part], weights[part], settings)
+
+    def _learn_counted(
+        self, X: np.ndarray, codes: np.ndarray, weights: np.ndarray, settings: Settings
+    ) -> None:
+        """Learn from rows with positive weights."""
         # Without rows, too, what was set takes effect.
         if not (len(X) and (self.calibrate or settings.n_experts > 1)):
             settings = settings._replace(shrinkage_target=self._calibration.covariance)
@@ -862,6 +891,10 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
             self._effective_class_count(), settings, in_threads=in_threads
         )
         return CalibratedClasses(calibration, self._states(), fade * self.class_count_)
+
+    def _n_components(self) -> int:
+        """Components of all classes."""
+        return sum(density._mixture.n_components for density in self._seen())
 
     def _n_samples_seen(self) -> float:
         """Samples of all classes."""

@@ -41,6 +41,7 @@ from skokde._engine.state import INITIAL_LIMIT, Recent, Settings, State
 from skokde._engine.whitening import corrected_features
 from skokde._incomplete import Waiting, complete
 from skokde._persistence import check_state, check_waiting, expect_number, unpacked
+from skokde._summary import counted, density_line
 from skokde._validation import (
     check_is_learned,
     check_n_samples,
@@ -74,11 +75,14 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
 
     Parameters
     ----------
-    covariance_type : {"full", "diag", "spherical"} or CovarianceStructure, default="full"
+    covariance_type : {"full", "diag", "spherical", "lowrank"} or CovarianceStructure, \
+            default="full"
         Structure of the components' covariances and of the bandwidth. With "diag" time and memory
         grow with the number of features, with "full" with its square and more. "spherical": as
-        "diag", but scored with one variance for all features, which must have the same unit. For
-        structures of one's own see :doc:`/structures`.
+        "diag", but scored with one variance for all features, which must have the same unit.
+        "lowrank": variances and 16 directions, for hundreds of features; another number by
+        :class:`skokde.covariance.LowRankCovariance`. For structures of one's own see
+        :doc:`/structures`.
     compression_threshold : "predictive" or float, default="predictive"
         The largest Hellinger distance, from 0 to 1 and weighted by the root of its mass, that
         merging a cluster may cost (the paper's D_th, Eq. 10). Lower values keep more components; 0
@@ -87,7 +91,7 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         to 0.64, each weighted by how well it predicts the samples to come; a threshold that proves
         of no use is given up for the next. Not more than 800 components are left by a compression.
         With ``bandwidth="predictive"`` and full covariances half of the correlations, and none of
-        them, are tried, too.
+        them, are tried, too; with those of low rank none.
     bandwidth : str, float or array-like, default="predictive"
         How the kernel's covariance H is found:
 
@@ -123,6 +127,9 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
     n_jobs : int, default=None
         Threads, over rows that are scored; the result does not depend on it. None means 1, unless
         in a :func:`joblib.parallel_config` context; -1 means all cores.
+    verbose : int, default=0
+        Whether calls that learn for more than half a second print how far they are: rows, rows per
+        second, components, and the time left. The model does not depend on it.
 
     Attributes
     ----------
@@ -130,8 +137,9 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         Weights of the sample model's components, of sum one.
     means_ : ndarray of shape (n_components, n_features)
     covariances_ : ndarray of shape (n_components, n_features, n_features) or \
-            (n_components, n_features)
-        Of the sample model, without the bandwidth; zero for single samples.
+            (n_components, n_features) or (n_components, 1 + rank, n_features)
+        Of the sample model, without the bandwidth; zero for single samples. Those of low rank are
+        variances, and directions whose products with themselves are the correlations.
     n_components_ : int
         All that is held, samples not yet compressed included.
     bandwidth_ : ndarray of shape (n_features, n_features) or (n_features,)
@@ -149,7 +157,8 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
     expert_weights_ : dict of {str: ndarray}
         What prediction has found, as weights of sum one: "threshold" of shape (n_thresholds,), from
         the finest that is held to the coarsest; "width" (n_widths,), from the narrowest kernel to
-        the widest; "shape" (n_shapes,), full covariances, half of the correlations, and none;
+        the widest; "shape" (n_shapes,), full covariances, half of the correlations, and none, or
+        those of low rank, and none;
         "outliers" of shape (n_shapes, 3), the weight, of one in all, of single Gaussians with the
         standard deviations of all samples and 4 and 16 times as large ones; "memory", that of all
         samples, and of the newest by each factor. Of one entry where there is nothing to find.
@@ -165,6 +174,7 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
     OnlineKDEClassifier : One such density for each class.
     sklearn.neighbors.KernelDensity : Keeps all samples, with a bandwidth to be given.
     sklearn.mixture.GaussianMixture : A given number of components, in several passes.
+    skokde.plot.DensityDisplay : Pictures, by ``DensityDisplay.from_estimator(density)``.
 
     Notes
     -----
@@ -558,6 +568,9 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         self._fitted("n_samples_seen_")
         return self._n_samples_seen
 
+    def _summary_lines(self) -> list[str]:
+        return [density_line(self, of=f" of {counted(self.n_features_in_, 'feature')}")]
+
     def _fitted(self, attribute: str) -> Mixture:
         if not self.__sklearn_is_fitted__():
             raise AttributeError(
@@ -576,7 +589,9 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         seen_before = getattr(self, "_n_samples_seen", 0.0)
         settings = check_settings(self, X.shape[1])
         self._check_n_jobs()
-        self._learn(X, weights, settings)
+        check_values(self, X)
+        for part in self._parts(len(X), lambda: self._mixture.n_components):
+            self._learn(X[part], weights[part], settings)
         if is_all and self._waiting is not None:
             self._start(settings)
         self._warn_if_due(seen_before, settings, self)
@@ -595,7 +610,6 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
 
     def _learn(self, X: np.ndarray, weights: np.ndarray, settings: Settings) -> None:
         """Learn from validated rows; what is fitted is replaced, not written to."""
-        check_values(self, X)
         if not hasattr(self, "_state"):
             self._state = empty_state(X.shape[1], settings)
             self._n_samples_seen = 0.0
@@ -719,10 +733,14 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
                 )
 
     def _check_structure(self, settings: Settings) -> None:
-        if hasattr(self, "_state") and self._layout != settings.structure.layout:
+        structure = settings.structure
+        if hasattr(self, "_state") and (
+            self._layout != structure.layout
+            or self._mixture.covariances.shape[1:] != structure.shape(self._mixture.n_features)
+        ):
             raise ValueError(
                 f"covariance_type can't change from {self._layout!r} to "
-                f"{settings.structure.name!r} in mid-stream: call fit, which starts anew."
+                f"{structure.name!r} in mid-stream: call fit, which starts anew."
             )
 
     @property
@@ -842,5 +860,7 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         )[1]
 
 
-# What estimators hand on that hold such densities; threads are theirs.
-DENSITY_PARAMETERS = tuple(name for name in OnlineKDEDensity().get_params() if name != "n_jobs")
+# What estimators hand on that hold such densities; threads and reports are theirs.
+DENSITY_PARAMETERS = tuple(
+    name for name in OnlineKDEDensity().get_params() if name not in ("n_jobs", "verbose")
+)

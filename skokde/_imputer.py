@@ -43,13 +43,15 @@ class OnlineKDEImputer(OneToOneFeatureMixin, TransformerMixin, BaseWithDensity):
     random_state : int, RandomState instance or None, default=None
         Of the draws, anew in each call of :meth:`transform`. An integer gives the same draws each
         time.
-    covariance_type : {"full", "diag", "spherical"} or CovarianceStructure, default="full"
+    covariance_type : {"full", "diag", "spherical", "lowrank"} or CovarianceStructure, \
+            default="full"
     compression_threshold : "predictive" or float, default="predictive"
     bandwidth : str, float or array-like, default="predictive"
     forgetting_factor : float or "predictive", default=1.0
     max_components : int, default=None
     n_jobs : int, default=None
-        These six are the density's, see :class:`OnlineKDEDensity`.
+    verbose : int, default=0
+        These seven are the density's, see :class:`OnlineKDEDensity`.
 
     Attributes
     ----------
@@ -104,6 +106,7 @@ class OnlineKDEImputer(OneToOneFeatureMixin, TransformerMixin, BaseWithDensity):
         forgetting_factor: float | str = 1.0,
         max_components: int | None = None,
         n_jobs: int | None = None,
+        verbose: int = 0,
     ):
         self.sample_posterior = sample_posterior
         self.add_indicator = add_indicator
@@ -116,6 +119,7 @@ class OnlineKDEImputer(OneToOneFeatureMixin, TransformerMixin, BaseWithDensity):
             forgetting_factor=forgetting_factor,
             max_components=max_components,
             n_jobs=n_jobs,
+            verbose=verbose,
         )
 
     def fit(self, X: ArrayLike, y: Any = None, sample_weight: ArrayLike | None = None) -> Self:

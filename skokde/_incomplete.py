@@ -77,7 +77,8 @@ def complete(
     """
     structure, missing = structure_of(mixture.covariances), np.isnan(row)
     known = np.flatnonzero(~missing)
-    variances = structure.variances(mixture.all_covariances() + bandwidth)[:, known]
+    variances = structure.variances(mixture.all_covariances())
+    variances = (variances + structure.of_kernels.variances(bandwidth))[:, known]
     distances = np.abs(row[known] - mixture.means[:, known]) / np.sqrt(variances)
     with np.errstate(divide="ignore", over="ignore"):
         log_weights = np.log(mixture.counts) - 0.5 * (np.log(variances) + distances**2).sum(axis=1)
@@ -87,11 +88,5 @@ def complete(
     donor = rng.choice(len(weights), p=weights / weights.sum())
     values = mixture.means[donor].copy()
     if donor < mixture.n_compounds:
-        covariance = mixture.covariances[donor]
-        deviations = np.sqrt(structure.variances(covariance))
-        # In units of these: what has no spread stays without, to the last bit.
-        units = np.where(deviations > 0.0, deviations, 1.0)
-        root, _, _ = structure.roots(structure.rescale(covariance, 1.0 / units))
-        noise = structure.map_vectors(rng.standard_normal(len(row)), root)
-        values += deviations * noise
+        values += structure.drawn(mixture.covariances[donor], rng)
     return np.where(missing, values, row)

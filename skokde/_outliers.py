@@ -167,13 +167,15 @@ class OnlineKDEOutlierDetector(OutlierMixin, BaseWithDensity):
         Whether rows are learned that are flagged when they come. If not, what is new and goes on
         to come is flagged for longer, though not for ever: the rows count among those that p-values
         refer to.
-    covariance_type : {"full", "diag", "spherical"} or CovarianceStructure, default="full"
+    covariance_type : {"full", "diag", "spherical", "lowrank"} or CovarianceStructure, \
+            default="full"
     compression_threshold : "predictive" or float, default="predictive"
     bandwidth : str, float or array-like, default="predictive"
     forgetting_factor : float or "predictive", default=1.0
     max_components : int, default=None
     n_jobs : int, default=None
-        These six are the density's, see :class:`OnlineKDEDensity`. For streams that drift take
+    verbose : int, default=0
+        These seven are the density's, see :class:`OnlineKDEDensity`. For streams that drift take
         ``forgetting_factor="predictive"``.
 
     Attributes
@@ -242,6 +244,7 @@ class OnlineKDEOutlierDetector(OutlierMixin, BaseWithDensity):
         forgetting_factor: float | str = 1.0,
         max_components: int | None = None,
         n_jobs: int | None = None,
+        verbose: int = 0,
     ):
         self.contamination = contamination
         self.learn_flagged = learn_flagged
@@ -252,6 +255,7 @@ class OnlineKDEOutlierDetector(OutlierMixin, BaseWithDensity):
             forgetting_factor=forgetting_factor,
             max_components=max_components,
             n_jobs=n_jobs,
+            verbose=verbose,
         )
 
     def fit(self, X: ArrayLike, y: Any = None, sample_weight: ArrayLike | None = None) -> Self:
@@ -528,9 +532,12 @@ class OnlineKDEOutlierDetector(OutlierMixin, BaseWithDensity):
         reference = getattr(self, "_reference", Reference.empty(X.shape[1]))
         counted = weights > 0.0
         X, weights = X[counted], weights[counted]
-        for start in range(0, len(X), BLOCK):
-            part = slice(start, start + BLOCK)
-            reference = self._learn_block(density, reference, X[part], weights[part], settings)
+        for part in self._parts(len(X), lambda: density._mixture.n_components):
+            for start in range(part.start, part.stop, BLOCK):
+                block = slice(start, min(start + BLOCK, part.stop))
+                reference = self._learn_block(
+                    density, reference, X[block], weights[block], settings
+                )
         self.density_ = density
         self._reference = reference
         self._snapshot = Snapshot()

@@ -121,7 +121,7 @@ def check_state(state: State, d: int) -> None:
         "of arrays",
     )
     k, m, shape = len(mixture.counts), len(mixture.covariances), mixture.covariances.shape[1:]
-    expect(m <= k and shape == structure_of(mixture.covariances).shape(d), "covariances")
+    expect(m <= k and structure_of(mixture.covariances).holds(shape, d), "covariances")
     expect_array(mixture.counts, "counts", (k,), least=0.0)
     expect(not k or mixture.counts.sum() > 0.0, "counts", "positive")
     expect_array(mixture.means, "means", (k, d))

@@ -17,6 +17,7 @@ from skokde._engine.experts import without_prior
 from skokde._engine.kde import in_boxes
 from skokde._engine.missing import patterns
 from skokde._persistence import expect
+from skokde._summary import counted
 from skokde._validation import (
     check_n_samples,
     check_outputs,
@@ -46,12 +47,14 @@ class OnlineKDERegressor(MultiOutputMixin, RegressorMixin, BaseWithDensity):
 
     Parameters
     ----------
-    covariance_type : {"full", "diag", "spherical"} or CovarianceStructure, default="full"
+    covariance_type : {"full", "diag", "spherical", "lowrank"} or CovarianceStructure, \
+            default="full"
     compression_threshold : "predictive" or float, default="predictive"
     bandwidth : str, float or array-like, default="predictive"
     forgetting_factor : float or "predictive", default=1.0
     max_components : int, default=None
     n_jobs : int, default=None
+    verbose : int, default=0
         All are the density's, see :class:`OnlineKDEDensity`. A bandwidth array is of features and,
         after them, outputs. For streams that drift take ``forgetting_factor="predictive"``.
 
@@ -188,7 +191,8 @@ class OnlineKDERegressor(MultiOutputMixin, RegressorMixin, BaseWithDensity):
         density._check_n_jobs()
         vars(density)["n_features_in_"] = rows.shape[1]
         seen_before = getattr(density, "_n_samples_seen", 0.0)
-        density._learn(rows, weights, settings)
+        for part in self._parts(len(rows), lambda: density._mixture.n_components):
+            density._learn(rows[part], weights[part], settings)
         if is_all and density._waiting is not None:
             density._start(settings)
         self.density_ = density
@@ -401,6 +405,9 @@ class OnlineKDERegressor(MultiOutputMixin, RegressorMixin, BaseWithDensity):
         for rows, family in self._families(X[lost], self._outputs):
             out[np.flatnonzero(lost)[rows]] = family.logpdf(y[lost][rows])
         return out
+
+    def _summary_of(self) -> str:
+        return f"{super()._summary_of()} and {counted(self.n_outputs_, 'output')}"
 
     @property
     def _outputs(self) -> np.ndarray:

@@ -101,7 +101,8 @@ def fit_shards(
         Processes, or what :func:`joblib.parallel_config` says. None means 1, unless in such a
         context; -1 means all cores.
     verbose : int, default=0
-        Whether, and how often, joblib tells of the progress.
+        Whether, and how often, joblib tells of the progress in shards. The estimator's own
+        ``verbose`` is for the rows of each.
 
     Returns
     -------

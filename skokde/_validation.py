@@ -13,7 +13,7 @@ from sklearn.utils.validation import validate_data
 
 from skokde._engine.bandwidth import FINE_PREDICTIVE, RULES, FixedCovariance, NormalReference, Rule
 from skokde._engine.compression import MOST_COMPONENTS, THRESHOLDS
-from skokde._engine.covariance import EIGENVALUE_FLOOR, SHAPES, STRUCTURES, CovarianceStructure
+from skokde._engine.covariance import EIGENVALUE_FLOOR, STRUCTURES, CovarianceStructure
 from skokde._engine.recent import MEMORIES
 from skokde._engine.state import Settings
 from skokde._engine.whitening import SMALLEST_VARIANCE
@@ -68,7 +68,7 @@ def check_settings(estimator: Any, n_features: int, layout: str | None = None) -
     ----------
     estimator : OnlineKDEDensity or OnlineKDEClassifier
     n_features : int
-    layout : {"full", "diag"}, default=None
+    layout : {"full", "diag", "lowrank"}, default=None
         How a model holds its covariances, if there is one already: what `covariance_type` has been
         set to since does not count unless it has the same layout.
 
@@ -87,6 +87,7 @@ def check_settings(estimator: Any, n_features: int, layout: str | None = None) -
             f"{name}: covariance_type must be one of {sorted(STRUCTURES)} or a "
             f"CovarianceStructure, got {covariance_type!r}."
         )
+    structure = structure.of_features(n_features)
     if layout not in (None, structure.layout):
         structure = STRUCTURES[layout]
     thresholds, most = check_threshold(estimator)
@@ -98,12 +99,12 @@ def check_settings(estimator: Any, n_features: int, layout: str | None = None) -
         if cap < 2:
             raise ValueError(f"{name}: max_components must be at least 2, got {cap!r}.")
         cap = int(cap)
-    bandwidth = check_bandwidth(estimator.bandwidth, structure, n_features)
+    bandwidth = check_bandwidth(estimator.bandwidth, structure.of_kernels, n_features)
     shapes = (structure,)
     if most is not None and bandwidth is RULES["predictive"]:
         bandwidth = FINE_PREDICTIVE
         if n_features > 1:
-            shapes = SHAPES.get(structure.name, shapes)
+            shapes = structure.shapes
     return Settings(structure, bandwidth, thresholds, forgetting, cap, most, shapes, memories)
 
 
@@ -144,6 +145,16 @@ def check_flag(estimator: Any, parameter: str) -> None:
         raise TypeError(
             f"{type(estimator).__name__}: {parameter} must be True or False, got {value!r}."
         )
+
+
+def check_verbose(estimator: Any) -> bool:
+    """Whether progress is reported."""
+    value = estimator.verbose
+    if not isinstance(value, (Integral, np.bool_)) or value < 0:
+        raise ValueError(
+            f"verbose must be True, False or an integer that is not negative, got {value!r}."
+        )
+    return bool(value)
 
 
 def check_n_samples(estimator: Any, n_samples: Any) -> int:

@@ -8,6 +8,7 @@ from typing import Self
 from skokde._base import BaseOnlineKDE, features_of
 from skokde._density import DENSITY_PARAMETERS, OnlineKDEDensity
 from skokde._persistence import expect
+from skokde._summary import counted, density_line
 from skokde._validation import check_settings
 
 
@@ -18,8 +19,16 @@ class BaseWithDensity(BaseOnlineKDE):
 
     def _present_density(self) -> OnlineKDEDensity:
         """A copy of the density, empty before the first row, with the parameters as they are."""
-        parameters = {name: getattr(self, name) for name in (*DENSITY_PARAMETERS, "n_jobs")}
+        names = (*DENSITY_PARAMETERS, "n_jobs", "verbose")
+        parameters = {name: getattr(self, name) for name in names}
         return getattr(self, "density_", OnlineKDEDensity())._copied(parameters)
+
+    def _summary_lines(self) -> list[str]:
+        return [density_line(self._present_density(), of=f" of {self._summary_of()}")]
+
+    def _summary_of(self) -> str:
+        """What a sample consists of."""
+        return counted(self.n_features_in_, "feature")
 
     def _merge(self, models: Sequence[Self]) -> None:
         densities, density = [model.density_ for model in models], self._present_density()

@@ -7,6 +7,7 @@ from skokde._engine.covariance import (
     CovarianceStructure,
     DiagonalCovariance,
     FullCovariance,
+    LowRankCovariance,
     SphericalCovariance,
 )
 
@@ -14,5 +15,6 @@ __all__ = [
     "CovarianceStructure",
     "DiagonalCovariance",
     "FullCovariance",
+    "LowRankCovariance",
     "SphericalCovariance",
 ]

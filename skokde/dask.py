@@ -7,6 +7,7 @@ that are lost with a worker are run again, and give the same.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -18,10 +19,12 @@ from skokde._base import BaseOnlineKDE, unchanged_on_error
 from skokde._classifier import OnlineKDEClassifier
 from skokde._density import OnlineKDEDensity
 from skokde._shards import learned, merge
+from skokde._validation import check_verbose
 
 try:
     import dask
     import dask.array as da
+    from dask.diagnostics import ProgressBar
 except ImportError as error:
     raise ImportError("skokde.dask needs Dask: pip install 'skokde[dask]'.") from error
 
@@ -122,7 +125,8 @@ class DaskEstimator(BaseOnlineKDE):
 
     def _learned_of(self, X: Any, y: Any, sample_weight: Any) -> BaseOnlineKDE:
         """A local estimator of all partitions."""
-        empty = clone(self.to_local())
+        # Workers have no one to report to.
+        verbose, empty = check_verbose(self), clone(self.to_local()).set_params(verbose=0)
         if hasattr(empty, "priors"):
             empty.set_params(priors=None)  # of all classes, which a partition may not have
         parts = partitions(X, y, sample_weight)
@@ -132,8 +136,14 @@ class DaskEstimator(BaseOnlineKDE):
             models = [dask.delayed(merge)(pair) for pair in pairs]
         model = models[0]
         if self.client is None:
-            return model.compute()
-        return self.client.compute(model).result()
+            with ProgressBar() if verbose else nullcontext():
+                return model.compute()
+        future = self.client.compute(model)
+        if verbose:
+            from distributed import progress  # there is a client, so it is installed
+
+            progress(future, notebook=False)
+        return future.result()
 
     def _of_partitions(self, method: str, X: Any, width: int | None, dtype: Any) -> Any:
         """What a method of the local estimator returns, as a dask array if X is of Dask."""
@@ -235,6 +245,9 @@ class DaskOnlineKDEDensity(DaskEstimator, OnlineKDEDensity):
         Where tasks run; None: where Dask's own settings say.
     covariance_type, compression_threshold, bandwidth, forgetting_factor, max_components, n_jobs
         See :class:`OnlineKDEDensity`.
+    verbose : int, default=0
+        Whether Dask's progress bar, of partitions and merges, is printed. Without a client Dask has
+        one for its local schedulers only.
 
     Examples
     --------
@@ -258,6 +271,7 @@ class DaskOnlineKDEDensity(DaskEstimator, OnlineKDEDensity):
         forgetting_factor: float | str = 1.0,
         max_components: int | None = None,
         n_jobs: int | None = None,
+        verbose: int = 0,
     ):
         self.client = client
         super().__init__(
@@ -267,6 +281,7 @@ class DaskOnlineKDEDensity(DaskEstimator, OnlineKDEDensity):
             forgetting_factor=forgetting_factor,
             max_components=max_components,
             n_jobs=n_jobs,
+            verbose=verbose,
         )
 
 
@@ -283,6 +298,9 @@ class DaskOnlineKDEClassifier(DaskEstimator, OnlineKDEClassifier):
         See :class:`OnlineKDEClassifier`.
     calibrate, priors
         In the same way.
+    verbose : int, default=0
+        Whether Dask's progress bar, of partitions and merges, is printed. Without a client Dask has
+        one for its local schedulers only.
 
     Examples
     --------
@@ -309,6 +327,7 @@ class DaskOnlineKDEClassifier(DaskEstimator, OnlineKDEClassifier):
         calibrate: bool = True,
         priors: ArrayLike | None = None,
         n_jobs: int | None = None,
+        verbose: int = 0,
     ):
         self.client = client
         super().__init__(
@@ -320,6 +339,7 @@ class DaskOnlineKDEClassifier(DaskEstimator, OnlineKDEClassifier):
             calibrate=calibrate,
             priors=priors,
             n_jobs=n_jobs,
+            verbose=verbose,
         )
 
     @property

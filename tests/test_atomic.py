@@ -31,7 +31,7 @@ ESTIMATORS = [
     OnlineKDERegressor,
     OnlineKDEOutlierDetector,
 ]
-# The detector learns row by row in either, which takes a minute to trace.
+# The detector learns row by row in either.
 all_calls = pytest.mark.parametrize(
     ("Estimator", "method"),
     [
@@ -73,8 +73,9 @@ def traced(call, on_line):
             sys.settrace(previous)
 
 
+@pytest.mark.parametrize("each", [pytest.param(1, marks=pytest.mark.slow), 32], ids=["all", "some"])
 @all_calls
-def test_stopped_at_any_line(state_of, Estimator, method):
+def test_stopped_at_any_line(state_of, Estimator, method, each):
     X, y = stream()
     fitted = Estimator().fit(X[:100], y[:100])
     before, pickled = state_of(fitted), pickle.dumps(fitted)
@@ -93,7 +94,7 @@ def test_stopped_at_any_line(state_of, Estimator, method):
         for i, line in enumerate(lines.items())
         for error in (KeyboardInterrupt, MemoryError)[: 1 if i % 5 else 2]
     ]
-    for i, (error, line, times) in enumerate(stops):
+    for i, (error, line, times) in enumerate(stops[::each]):
         estimator = pickle.loads(pickled)
         held = dict(vars(estimator))
         left = [1 + i % times]

@@ -214,7 +214,7 @@ def test_densities_are_those_of_each_class_alone(
     assert len(classifier.estimators_) == 3
     for label, density in enumerate(classifier.estimators_):
         assert type(density) is OnlineKDEDensity
-        assert density.get_params() == parameters | {"n_jobs": None}
+        assert density.get_params() == parameters | {"n_jobs": None, "verbose": 0}
         alone = OnlineKDEDensity(**parameters).fit(X[y == label])
         assert_same_model(density, alone)
         np.testing.assert_array_equal(density.score_samples(X), alone.score_samples(X))

@@ -224,7 +224,14 @@ def covariance_type(request):
     return request.param
 
 
-@pytest.fixture(params=[(1, 0), (2, 1), (2, 2), (4, 3)], ids=["1-d", "2-d", "2-d too", "4-d"])
+@pytest.fixture(
+    params=[
+        pytest.param((1, 0), id="1-d"),
+        pytest.param((2, 1), id="2-d"),
+        pytest.param((2, 2), id="2-d too", marks=pytest.mark.slow),
+        pytest.param((4, 3), id="4-d", marks=pytest.mark.slow),
+    ]
+)
 def hierarchy(request, covariance_type):
     """A mixture of compounds and Diracs with its kernel and components."""
     d, seed = request.param

@@ -60,6 +60,25 @@ def test_scikit_learn_checks(estimator, check):
     check(estimator)
 
 
+@pytest.mark.parametrize("on_cluster", [False, True])
+def test_progress(client, stream, assert_same_model, capsys, monkeypatch, on_cluster):
+    # On workers nothing is printed, however long their rows take.
+    monkeypatch.setattr("skokde._progress.INTERVAL", 0.0)
+    X, _ = stream
+    rows, where = da.from_array(X, chunks=(150, 4)), client if on_cluster else None
+    silent = DaskOnlineKDEDensity(client=where).fit(rows)
+    assert capsys.readouterr().out == ""
+    with dask.config.set(scheduler="threads"):
+        verbose = DaskOnlineKDEDensity(client=where, verbose=1).fit(rows)
+    assert_same_model(verbose, silent)
+    printed = capsys.readouterr().out
+    assert "100%" in printed
+    assert "components" not in printed
+    assert verbose.to_local().verbose == 1
+    with pytest.raises(ValueError, match="verbose must be True, False or an integer"):
+        verbose.set_params(verbose="yes").fit(rows)
+
+
 def test_arrays(client, stream, assert_same_model):
     X, y = stream
     rows, labels = da.from_array(X, chunks=(150, 4)), da.from_array(y, chunks=150)

@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 
 import twins
+from marks import quick
 from skokde import OnlineKDEClassifier, OnlineKDEDensity
+from structures import STRUCTURES
 
 pytestmark = pytest.mark.filterwarnings("ignore::skokde.DegenerateDataWarning")
 
@@ -290,9 +292,9 @@ BANDWIDTHS = {
 SMALLEST = 1e-140  # the square root of the least variance that a bandwidth may have, and some more
 
 every_stream = pytest.mark.parametrize("stream", STREAMS)
-every_bandwidth = pytest.mark.parametrize("bandwidth", BANDWIDTHS)
-both_structures = pytest.mark.parametrize("covariance_type", ["full", "diag"])
-every_structure = pytest.mark.parametrize("covariance_type", ["full", "diag", "spherical"])
+every_bandwidth = pytest.mark.parametrize("bandwidth", quick(BANDWIDTHS, 2))
+both_structures = pytest.mark.parametrize("covariance_type", quick(["full", "diag"]))
+every_structure = pytest.mark.parametrize("covariance_type", quick(STRUCTURES, 2), ids=str)
 both_estimators = pytest.mark.parametrize(
     "Estimator", [OnlineKDEDensity, OnlineKDEClassifier], ids=["density", "classifier"]
 )

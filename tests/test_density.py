@@ -7,6 +7,7 @@ from scipy.stats import multivariate_normal
 from sklearn.base import clone
 from sklearn.neighbors import KernelDensity
 
+from marks import quick
 from skokde import OnlineKDEDensity
 from skokde._engine.kde import BOX, FEW_TERMS, in_boxes
 
@@ -441,7 +442,7 @@ def two_modes(n, seed):
     return X, true
 
 
-@pytest.mark.parametrize("bandwidth", ["predictive", "plugin", "okde", "scott"])
+@pytest.mark.parametrize("bandwidth", quick(["predictive", "plugin", "okde", "scott"]))
 @both_structures
 def test_more_data_come_nearer_to_the_truth(covariance_type, bandwidth):
     X, true = two_modes(4000, seed=100)
@@ -510,6 +511,7 @@ def test_what_a_heavy_row_makes_forgotten_has_finite_gaussians(covariance_type):
         assert np.isfinite(array).all()
 
 
+@pytest.mark.slow
 def test_forgetting_loses_an_old_mode():
     rng = np.random.default_rng(0)
     density = OnlineKDEDensity(forgetting_factor=0.99)
@@ -529,7 +531,7 @@ def test_forgetting_loses_an_old_mode():
 
 @pytest.mark.filterwarnings("ignore::skokde.DegenerateDataWarning")
 @pytest.mark.parametrize("bandwidth", ["predictive", "plugin"])
-@pytest.mark.parametrize("factor", [0.9, 0.1, 1e-20, 1e-300, 5e-324])
+@pytest.mark.parametrize("factor", quick([1e-300, 0.9, 0.1, 1e-20, 5e-324], 2))
 @both_structures
 def test_extreme_forgetting_is_never_nan(covariance_type, factor, bandwidth):
     rng = np.random.default_rng(0)

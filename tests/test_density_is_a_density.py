@@ -7,6 +7,7 @@ from scipy.special import logsumexp
 from scipy.stats import gaussian_kde, multivariate_normal, multivariate_t
 
 import twins
+from marks import quick
 from skokde import OnlineKDEDensity
 
 both_structures = pytest.mark.parametrize("covariance_type", ["full", "diag"])
@@ -176,7 +177,7 @@ def test_integrates_to_one(d, covariance_type, kind):
 
 @each_model
 @both_structures
-@pytest.mark.parametrize("d", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("d", quick([3, 1, 2, 4, 5]))
 def test_integrates_to_one_by_importance_sampling(d, covariance_type, kind):
     model = fitted(d, covariance_type, kind)
     rng = np.random.default_rng(d)

@@ -443,26 +443,6 @@ def test_components_without_weight_have_no_mode():
     assert p.assign([[40.0], [-3.0]]).tolist() == [0, 0]
 
 
-@both_structures
-def test_points_are_assigned_to_the_mode_uphill(covariance_type):
-    p = mixture(2, 3, covariance_type, spread=8.0)
-    points = p.modes().points
-    np.testing.assert_array_equal(p.assign(points), np.arange(len(points)))
-    near = points + 0.1
-    np.testing.assert_array_equal(p.assign(near), np.arange(len(points)))
-    x = p.rvs(15, random_state=0)
-    assert (np.diff(np.sort(p.assign(x))) >= 0).all()
-    for start, number in zip(x, p.assign(x), strict=True):
-        end = start
-        for _ in range(3000):  # small steps along the gradient
-            h = 1e-5 * np.eye(2)
-            g = np.array([p.logpdf(end + s) - p.logpdf(end - s) for s in h]) / 2e-5
-            end = end + 0.05 * g / max(1.0, np.linalg.norm(g))
-            if np.linalg.norm(g) < 1e-4:
-                break
-        assert np.linalg.norm(points - end, axis=1).argmin() == number
-
-
 # ----------------------------------------------------------------------------------- divergence
 
 
@@ -497,9 +477,10 @@ def test_distances_are_integrals_in_one_dimension(covariance_type):
 @both_structures
 def test_integrated_squared_error_in_two_dimensions(covariance_type):
     p, q = mixture(2, 2, covariance_type, 0), mixture(2, 3, "diag", 1)
-    expected = dblquad(
-        lambda v, u: (p.pdf([u, v]) - q.pdf([u, v])) ** 2, -12, 12, -12, 12, epsabs=1e-5
-    )[0]
+    # The trapezoidal rule, for what is smooth and zero at the edges, is exact but for rounding.
+    axis, cell = np.linspace(-12.0, 12.0, 601, retstep=True)
+    points = np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2)
+    expected = cell**2 * ((p.pdf(points) - q.pdf(points)) ** 2).sum()
     assert integrated_squared_error(p, q) == pytest.approx(expected, rel=1e-4)
     assert integrated_squared_error(q, p) == pytest.approx(expected, rel=1e-4)
 

@@ -46,6 +46,8 @@ from evaluation.store import Store
 from evaluation.tables import Difference, Table, Text, Value, corrected_t_test
 from skokde import OnlineKDEClassifier, OnlineKDEDensity
 
+pytestmark = pytest.mark.slow
+
 X, y = load_iris(return_X_y=True)
 IRIS = Dataset("iris", X, y, "scikit-learn", "loader")
 

@@ -80,6 +80,7 @@ def test_better_than_means_where_most_rows_are_incomplete():
     assert errors[0] < 0.7 * errors[1]
 
 
+@pytest.mark.slow
 def test_rows_are_not_filled_in_by_their_own_completions(state_of):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(500, 1)) + 0.3 * rng.normal(size=(500, 5))
@@ -190,7 +191,7 @@ def test_frames():
 
 
 def test_in_a_pipeline_with_a_search():
-    X = line()
+    X = line(150)
     y = (X[:, 1] > 10.0).astype(int)
     pipeline = make_pipeline(OnlineKDEImputer(), OnlineKDEClassifier())
     grid = {"onlinekdeimputer__covariance_type": ["full", "diag"]}

@@ -13,6 +13,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import validate_data
 
 import skokde._density
+from marks import quick
 from skokde import OnlineKDEClassifier, OnlineKDEDensity
 from skokde._validation import _is_ready
 
@@ -83,7 +84,7 @@ def without_names(state):
 
 
 @pytest.mark.parametrize("form", FORMATS)
-@both_structures
+@pytest.mark.parametrize("covariance_type", quick(["full", "diag"]))
 @both_estimators
 def test_containers_of_X(state_of, Estimator, covariance_type, form):
     X, y = good_data()
@@ -294,7 +295,7 @@ def started(Estimator):
     return pickle.loads(learned(Estimator, "partial_fit"))
 
 
-all_beginnings = pytest.mark.parametrize("beginning", [unfitted, fitted, started])
+all_beginnings = pytest.mark.parametrize("beginning", quick([unfitted, fitted, started], 2))
 
 
 def assert_refuses(estimator, error, match, call):
@@ -604,7 +605,12 @@ def test_bad_classes(beginning, case):
 
 
 BAD_PARAMETERS = [
-    ("covariance_type", "round", ValueError, r"must be one of \['diag', 'full', 'spherical'\]"),
+    (
+        "covariance_type",
+        "round",
+        ValueError,
+        r"must be one of \['diag', 'full', 'lowrank', 'spherical'\]",
+    ),
     ("covariance_type", object, ValueError, "or a CovarianceStructure"),
     ("covariance_type", "Full", ValueError, "must be one of"),
     ("covariance_type", None, ValueError, "must be one of"),

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import twins
+from marks import quick
 from skokde._engine import (
     _append,
     _compression,
@@ -180,7 +181,7 @@ def test_a_label_that_is_no_class_is_refused(label):
     np.testing.assert_array_equal(weights, before[1])
 
 
-@pytest.mark.parametrize("printed", [True, False], ids=["printed", "right"])
+@pytest.mark.parametrize("printed", quick([True, False]), ids=["printed", "right"])
 @each_case
 def test_roughness(d, covariance_type, kind, printed):
     for seed in SEEDS:

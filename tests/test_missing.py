@@ -7,6 +7,7 @@ import pytest
 from scipy.integrate import quad
 from scipy.stats import multivariate_t, norm
 
+from marks import quick
 from skokde import DegenerateDataWarning, OnlineKDEClassifier, OnlineKDEDensity
 from skokde._engine.covariance import STRUCTURES
 from skokde._engine.kde import in_one_shape
@@ -190,7 +191,7 @@ def test_marginals_of_features_in_any_units_and_far_out(covariance_type):
 # ----------------------------------------------------------------------------------- learning
 
 
-@pytest.mark.parametrize("settings", SETTINGS)
+@pytest.mark.parametrize("settings", quick(SETTINGS, 2))
 @both_structures
 @both_estimators
 def test_models_do_not_depend_on_the_calls(Estimator, covariance_type, settings, state_of):

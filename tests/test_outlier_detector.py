@@ -104,6 +104,7 @@ def test_p_values_of_a_stream_are_those_of_its_rows_one_by_one(monkeypatch):
     np.testing.assert_allclose(prequential_p_values(X, monkeypatch), expected, rtol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rows", "memory"),
     [(clusters, 1.0), (moving, "predictive"), (changed, "predictive")],

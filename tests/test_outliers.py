@@ -5,6 +5,7 @@ from functools import cache
 import numpy as np
 import pytest
 
+from marks import quick
 from skokde import OnlineKDEClassifier, OnlineKDEDensity
 from skokde._engine.covariance import STRUCTURES
 from skokde._engine.mixture import Mixture
@@ -121,8 +122,8 @@ def test_the_attribute(bandwidth):
 
 
 @every_kind
-@pytest.mark.parametrize("threshold", [0.08, "predictive"])
-@every_rule
+@pytest.mark.parametrize("threshold", quick(["predictive", 0.08]))
+@pytest.mark.parametrize("bandwidth", quick(RULES, 2))
 @both_structures
 def test_classes_are_told_apart_as_without(covariance_type, bandwidth, threshold, kind):
     X, y = spoiled(kind)
@@ -142,7 +143,7 @@ def test_classes_are_told_apart_as_without(covariance_type, bandwidth, threshold
         assert density.n_components_ <= 1.5 * expected.n_components_ + 30
 
 
-@every_rule
+@pytest.mark.parametrize("bandwidth", quick(RULES))
 def test_memory_does_not_grow_with_heavy_tails(bandwidth):
     density, rng = OnlineKDEDensity(bandwidth=bandwidth), np.random.default_rng(0)
     components = []
@@ -162,7 +163,7 @@ def test_the_bulk_of_heavy_tails():
         np.testing.assert_allclose(found, expected, atol=0.7)
 
 
-@pytest.mark.parametrize("cap", [2, 3, 5, 10])
+@pytest.mark.parametrize("cap", quick([3, 2, 5, 10]))
 @every_kind
 def test_a_cap_holds_for_outliers_too(kind, cap):
     X, _ = spoiled(kind)

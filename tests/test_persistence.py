@@ -11,18 +11,21 @@ import numpy as np
 import pytest
 from sklearn.base import is_regressor
 
+from marks import quick
 from skokde import OnlineKDEClassifier, OnlineKDEDensity
 from skokde._engine.pooling import PRIOR_PRECISION, LogLinearPool
 from skokde._engine.state import Recent
 from skokde._persistence import FORMAT
 from skokde._upgrade import upgraded
 from skokde._validation import check_settings
+from skokde.covariance import LowRankCovariance
 from stored.store import fitted_models, stored_layout
+from structures import STRUCTURES
 
 both_estimators = pytest.mark.parametrize(
     "Estimator", [OnlineKDEDensity, OnlineKDEClassifier], ids=["density", "classifier"]
 )
-both_structures = pytest.mark.parametrize("covariance_type", ["full", "diag", "spherical"])
+every_structure = pytest.mark.parametrize("covariance_type", quick(STRUCTURES, 2), ids=str)
 STORED = Path(__file__).parent / "stored"
 
 
@@ -47,15 +50,19 @@ def with_skops(estimator):
     skops_io = pytest.importorskip("skops.io")
     # Nothing but the estimators has to be trusted, which run no code that a file brings.
     trusted = ["skokde._density.OnlineKDEDensity", "skokde._classifier.OnlineKDEClassifier"]
+    if isinstance(estimator.covariance_type, LowRankCovariance):  # a parameter of a class
+        trusted.append("skokde._engine.covariance.LowRankCovariance")
     data = skops_io.dumps(estimator)
     assert set(skops_io.get_untrusted_types(data=data)) <= set(trusted)
     return skops_io.loads(data, trusted=trusted)
 
 
-@pytest.mark.parametrize("store", [with_pickle, with_joblib, with_skops, copy.deepcopy, copy.copy])
-@pytest.mark.parametrize("n", [1, 20, 70, 130], ids=lambda n: f"{n} rows")
+@pytest.mark.parametrize(
+    "store", quick([with_pickle, with_skops, with_joblib, copy.deepcopy, copy.copy], 2)
+)
+@pytest.mark.parametrize("n", quick([130, 1, 20, 70], 2), ids=lambda n: f"{n} rows")
 @pytest.mark.parametrize("memory", [1.0, "predictive"])
-@both_structures
+@every_structure
 @both_estimators
 def test_round_trip(assert_same_model, Estimator, covariance_type, memory, n, store):
     X, y = stream()
@@ -319,7 +326,7 @@ DAMAGE = {
 }
 
 
-@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize("damage", quick(DAMAGE, 2))
 @both_estimators
 def test_damage_is_found_or_does_no_harm(Estimator, damage):
     X, y = stream()

@@ -39,6 +39,8 @@ from evaluation.streaming import draw, main, parse, report, stored
 from evaluation.streams import GENERATORS, STREAMS, load_stream
 from skokde import OnlineKDEClassifier
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def stream():

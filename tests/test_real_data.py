@@ -165,6 +165,7 @@ def difference(case, other):
     return differences.mean(axis=0), differences.std(axis=0, ddof=1) / np.sqrt(len(differences))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("other", ["plugin", "paper"])
 @pytest.mark.parametrize("case", DEFAULTS, ids=IDS)
 def test_defaults_beside_one_bandwidth_and_bayes_rule(case, other):
@@ -188,6 +189,7 @@ def test_no_worse_than_the_published_implementation(case):
     assert mean[1] <= nll.mean + np.hypot(error[1], nll.error)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "case", CASES + DEFAULTS, ids=[*IDS, *(f"{name}-defaults" for name in IDS)]
 )
@@ -202,11 +204,13 @@ def test_bands_notice_swapped_labels(case):
 NOTICED = [i for i, case in enumerate(CASES[:6]) if case[:2] != ("iris", "diag")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", [CASES[i] for i in NOTICED], ids=[IDS[i] for i in NOTICED])
 def test_bands_notice_a_wrong_bandwidth(case):
     assert not in_band(figures(case, fault="H times 4")[:, 1], case.nll)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", DEFAULTS, ids=IDS)
 def test_weights_of_the_widths_matter(case):
     # Mixtures forgive much, so that it shows in the differences only.

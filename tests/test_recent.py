@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import twins
+from marks import quick
 from skokde import OnlineKDEClassifier, OnlineKDEDensity
 from skokde._engine import recent as engine
 from skokde._engine.class_memory import FACTORS, FIRST_WEIGHTS, ClassMemory
@@ -222,6 +223,7 @@ def test_a_jump_is_noticed_within_some_tens_of_rows(covariance_type):
     assert model.score(new) > forgetful.score(new) + 1.0
 
 
+@pytest.mark.slow
 @both_structures
 def test_a_stationary_stream_is_left_to_the_model_of_all(covariance_type):
     shares, losses = [], []
@@ -370,7 +372,7 @@ def test_memories_of_classes_are_found():
 
 
 # Turns of fifty are as long as the shortest memory, so those are predicted row by row.
-@pytest.mark.parametrize(("cycle", "size"), [(1, 25), (3, 25), (10, 25), (50, 1)])
+@pytest.mark.parametrize(("cycle", "size"), quick([(3, 25), (1, 25), (10, 25), (50, 1)]))
 def test_labels_in_turns_are_predicted_no_worse_than_by_chance(cycle, size):
     # The prior must not say the opposite of whose turn it is.
     rng = np.random.default_rng(0)

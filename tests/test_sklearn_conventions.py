@@ -30,11 +30,13 @@ from sklearn.utils import get_tags, shuffle
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import skokde
+from marks import quick
 from skokde import OnlineKDEClassifier, OnlineKDEDensity
+from structures import STRUCTURES
 
 ESTIMATORS = [OnlineKDEDensity, OnlineKDEClassifier]
 both_estimators = pytest.mark.parametrize("Estimator", ESTIMATORS, ids=["density", "classifier"])
-both_structures = pytest.mark.parametrize("covariance_type", ["full", "diag", "spherical"])
+every_structure = pytest.mark.parametrize("covariance_type", quick(STRUCTURES, 2), ids=str)
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +63,7 @@ def forbid_writing_to(monkeypatch):
     [
         Estimator(covariance_type=covariance_type)
         for Estimator in ESTIMATORS
-        for covariance_type in ("full", "diag", "spherical")
+        for covariance_type in STRUCTURES
     ]
 )
 def test_scikit_learn_checks(estimator, check):
@@ -95,7 +97,7 @@ def test_tags():
         assert get_tags(Estimator()).input_tags.allow_nan
 
 
-@both_structures
+@every_structure
 def test_density_in_a_pipeline(iris, covariance_type):
     X, _ = iris
     pipeline = make_pipeline(StandardScaler(), OnlineKDEDensity(covariance_type=covariance_type))
@@ -105,7 +107,7 @@ def test_density_in_a_pipeline(iris, covariance_type):
     assert pipeline.score(X) == alone.score(scaled)
 
 
-@both_structures
+@every_structure
 def test_classifier_in_a_pipeline(iris, covariance_type):
     X, y = iris
     pipeline = make_pipeline(PCA(3), OnlineKDEClassifier(covariance_type=covariance_type))
@@ -159,6 +161,7 @@ def test_get_and_set_params(Estimator):
         "forgetting_factor": 1.0,
         "max_components": None,
         "n_jobs": None,
+        "verbose": 0,
     }
     if Estimator is OnlineKDEClassifier:
         defaults |= {"calibrate": True, "priors": None}
@@ -197,7 +200,7 @@ def _pickled(estimator):
     return pickle.loads(pickle.dumps(estimator))
 
 
-@both_structures
+@every_structure
 @both_estimators
 def test_goes_on_from_memory_mapped_state(
     tmp_path, iris, assert_same_model, Estimator, covariance_type

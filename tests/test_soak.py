@@ -16,6 +16,8 @@ import pytest
 from evaluation.soak import KINDS, N_CHECKS, Soak, Stream, main, traced_memory
 from skokde import OnlineKDEClassifier, OnlineKDEDensity
 
+pytestmark = pytest.mark.slow
+
 SOAK = Path(__file__).parents[1] / "benchmarks" / "soak.py"
 STREAM = Stream(20_000)
 FORGETTING = 0.9999

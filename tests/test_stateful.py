@@ -22,6 +22,7 @@ from sklearn.exceptions import NotFittedError
 
 import twins
 from skokde import OnlineKDEClassifier, OnlineKDEDensity
+from structures import STRUCTURES
 
 pytestmark = pytest.mark.filterwarnings("ignore::skokde.DegenerateDataWarning")
 
@@ -175,7 +176,7 @@ class Calls(RuleBasedStateMachine):
     @initialize(
         kinds=st.lists(st.sampled_from(list(ROWS)), min_size=1, max_size=3, unique=True),
         d=st.integers(1, 3),
-        covariance_type=st.sampled_from(["full", "diag", "spherical"]),
+        covariance_type=st.sampled_from(STRUCTURES),
         declared=st.booleans(),
         replayed_by=st.sampled_from([1, 2, 7, 1000]),
     )
@@ -234,7 +235,7 @@ class Calls(RuleBasedStateMachine):
     def partial_fit_of_a_row(self, **block):
         self.learn("partial_fit", *self.draw(**block | {"n": 1}))
 
-    @rule(covariance_type=st.sampled_from(["full", "diag", "spherical"]), **block)
+    @rule(covariance_type=st.sampled_from(STRUCTURES), **block)
     def fit(self, covariance_type, **block):
         X, y, weights = self.draw(**block)
         if not self.refuses("fit", y, weights):
@@ -435,9 +436,8 @@ class ClassifierCalls(Calls):
 @pytest.mark.parametrize("Machine", [DensityCalls, ClassifierCalls])
 def test_any_sequence_of_calls(state_of, Machine):
     Machine.state_of = staticmethod(state_of)
-    # Of the profile, so that the nightly one looks further.
-    examples = settings.default.max_examples * 5 // 2
-    run_state_machine_as_test(Machine, settings=settings(max_examples=examples))
+    # Those of the profile, so that the nightly one looks further.
+    run_state_machine_as_test(Machine, settings=settings.default)
 
 
 def test_max_components_set_in_mid_stream_holds_for_all_classes():

@@ -18,10 +18,12 @@ from sklearn.datasets import load_wine
 from sklearn.exceptions import NotFittedError
 
 import skokde._density
+from marks import quick
 from skokde import OnlineKDEClassifier, OnlineKDEDensity
+from structures import STRUCTURES
 
-both_structures = pytest.mark.parametrize("covariance_type", ["full", "diag", "spherical"])
-forgetting = pytest.mark.parametrize("forgetting_factor", [1.0, 0.97, 0.5, "predictive"])
+every_structure = pytest.mark.parametrize("covariance_type", quick(STRUCTURES, 2), ids=str)
+forgetting = pytest.mark.parametrize("forgetting_factor", quick([1.0, "predictive", 0.97, 0.5], 2))
 each_memory = pytest.mark.parametrize("memory", [1.0, "predictive"])
 
 BANDWIDTHS = {
@@ -130,9 +132,9 @@ def some_weight(stream):
 @pytest.mark.filterwarnings("ignore::skokde.DegenerateDataWarning")
 @settings(max_examples=6)
 @given(stream=streams())
-@pytest.mark.parametrize("bandwidth", BANDWIDTHS)
+@pytest.mark.parametrize("bandwidth", quick(BANDWIDTHS, 2))
 @forgetting
-@both_structures
+@every_structure
 def test_density_for_any_cutting(
     assert_same_model, covariance_type, forgetting_factor, bandwidth, stream
 ):
@@ -163,7 +165,7 @@ def test_density_for_any_cutting(
 @given(stream=streams())
 @pytest.mark.parametrize("declared", [True, False], ids=["declared", "undeclared"])
 @forgetting
-@both_structures
+@every_structure
 def test_classifier_for_any_cutting(
     assert_same_model, covariance_type, forgetting_factor, declared, stream
 ):
@@ -186,7 +188,7 @@ def test_classifier_for_any_cutting(
 @settings(max_examples=8)
 @given(stream=streams())
 @forgetting
-@both_structures
+@every_structure
 def test_classifier_fit_equals_row_wise_partial_fit(
     assert_same_model, covariance_type, forgetting_factor, stream
 ):
@@ -220,7 +222,7 @@ def long_stream():
 
 
 @pytest.mark.parametrize("size", LONG.values(), ids=LONG)
-@both_structures
+@every_structure
 def test_long_stream_for_any_block_size(long_stream, assert_same_model, covariance_type, size):
     # So long that compression and revitalization go round many times.
     blocks = blocks_of(range(size, 1500, size), 1500)
@@ -232,9 +234,9 @@ def test_long_stream_for_any_block_size(long_stream, assert_same_model, covarian
         assert_same_model(learn(density, long_stream, blocks), expected)
 
 
-@pytest.mark.parametrize("size", [1, 7, 31, 250])
+@pytest.mark.parametrize("size", quick([7, 1, 31, 250]))
 @pytest.mark.parametrize("Estimator", [OnlineKDEDensity, OnlineKDEClassifier])
-@both_structures
+@every_structure
 def test_long_stream_with_predictive_memory(
     long_stream, assert_same_model, covariance_type, Estimator, size
 ):
@@ -312,7 +314,7 @@ def test_bandwidth_set_in_mid_stream(long_stream, assert_same_model, rule):
 # ----------------------------------------------------------------------------------- fit forgets
 
 
-@both_structures
+@every_structure
 def test_fit_forgets(assert_same_model, covariance_type):
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(60, 2)), np.repeat(["u", "v"], 30)
@@ -339,9 +341,9 @@ def test_fit_can_change_the_covariance_type(assert_same_model):
 
 @settings(max_examples=12)
 @given(stream=streams(weights=["whole"]))
-@pytest.mark.parametrize("bandwidth", ["predictive", "plugin", "silverman"])
+@pytest.mark.parametrize("bandwidth", quick(["predictive", "plugin", "silverman"]))
 @each_memory
-@both_structures
+@every_structure
 def test_whole_weights_equal_repetition(
     assert_same_model, covariance_type, memory, bandwidth, stream
 ):
@@ -377,8 +379,8 @@ def moments(density):
 
 @settings(max_examples=12)
 @given(stream=streams(weights=["whole"]))
-@pytest.mark.parametrize("forgetting_factor", [0.999, 0.97, 0.5])
-@both_structures
+@pytest.mark.parametrize("forgetting_factor", quick([0.97, 0.999, 0.5]))
+@every_structure
 def test_whole_weights_equal_repetition_with_forgetting(covariance_type, forgetting_factor, stream):
     X, weights = stream["X"], stream["sample_weight"]
     if not weights.any():
@@ -407,7 +409,7 @@ def test_whole_weights_equal_repetition_with_forgetting(covariance_type, forgett
 
 
 @pytest.mark.parametrize("forgetting_factor", [0.99, 0.6])
-@both_structures
+@every_structure
 def test_whole_weights_equal_repetition_with_forgetting_while_compressing(
     covariance_type, forgetting_factor
 ):
@@ -423,7 +425,7 @@ def test_whole_weights_equal_repetition_with_forgetting_while_compressing(
 @settings(max_examples=12)
 @given(stream=streams(weights=["whole", "fractions"]))
 @forgetting
-@both_structures
+@every_structure
 def test_rows_of_zero_weight_are_as_absent(
     assert_same_model, covariance_type, forgetting_factor, stream
 ):
@@ -478,7 +480,7 @@ def test_equal_weights_are_the_same_weight():
 
 
 @pytest.mark.parametrize("factor", [1.0, 0.97, 0.5, 1e-3])
-@both_structures
+@every_structure
 def test_weights_by_the_closed_form(covariance_type, factor):
     X = np.random.default_rng(0).normal(size=(30, 2))
     density = OnlineKDEDensity(covariance_type=covariance_type, forgetting_factor=factor).fit(X)
@@ -500,7 +502,7 @@ def test_weighted_rows_by_the_closed_form(factor):
 
 
 @pytest.mark.parametrize("factor", [1.0, 0.98, 0.9])
-@both_structures
+@every_structure
 def test_moments_by_the_closed_form_after_compression(covariance_type, factor):
     X = np.random.default_rng(1).normal([3.0, -1.0], [1.0, 5.0], size=(400, 2))
     density = OnlineKDEDensity(covariance_type=covariance_type, forgetting_factor=factor).fit(X)
@@ -525,7 +527,7 @@ def test_repetitions_age_their_own_location():
 
 @settings(max_examples=10)
 @given(stream=streams())
-@both_structures
+@every_structure
 def test_never_more_components_than_the_limit(covariance_type, stream):
     cap = stream["parameters"]["max_components"]
     density = OnlineKDEDensity(covariance_type=covariance_type, **stream["parameters"])
@@ -537,8 +539,8 @@ def test_never_more_components_than_the_limit(covariance_type, stream):
 
 
 @pytest.mark.parametrize("threshold", [0.0, 0.1])
-@pytest.mark.parametrize("cap", [2, 3, 17, 31, 100])
-@both_structures
+@pytest.mark.parametrize("cap", quick([2, 17, 3, 31, 100], 2))
+@every_structure
 def test_max_components_is_a_hard_cap(long_stream, covariance_type, cap, threshold):
     density = OnlineKDEDensity(
         covariance_type=covariance_type, max_components=cap, compression_threshold=threshold
@@ -578,8 +580,8 @@ def test_max_components_set_in_mid_stream(long_stream, assert_same_model):
     assert_same_model(density.partial_fit(X[301:400]), other.partial_fit(X[300:400]))
 
 
-@pytest.mark.parametrize("forgetting_factor", [1.0, 0.99])
-@both_structures
+@pytest.mark.parametrize("forgetting_factor", quick([1.0, 0.99]))
+@every_structure
 def test_memory_stays_bounded(covariance_type, forgetting_factor):
     rng = np.random.default_rng(0)
     density = OnlineKDEDensity(covariance_type=covariance_type, forgetting_factor=forgetting_factor)
@@ -636,9 +638,9 @@ def test_n_samples_seen(weights, cut):
 # --------------------------------------------------------------------------------------- threads
 
 
-@pytest.mark.parametrize("n_jobs", [2, 3, -1])
+@pytest.mark.parametrize("n_jobs", quick([2, 3, -1]))
 @each_memory
-@both_structures
+@every_structure
 def test_n_jobs_changes_nothing(long_stream, assert_same_model, covariance_type, memory, n_jobs):
     X, y = long_stream["X"][:400], long_stream["y"][:400]
     parameters = {"covariance_type": covariance_type, "forgetting_factor": memory}
@@ -665,7 +667,7 @@ def test_n_jobs_is_what_uses_threads(long_stream, monkeypatch, n_jobs, expected)
 
 
 @pytest.mark.parametrize("spread", [1.0, 300.0])  # the latter so that blocks leave out components
-@both_structures
+@every_structure
 def test_n_jobs_changes_no_score(monkeypatch, covariance_type, spread):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(3000, 2)) + spread * rng.integers(0, 5, size=(3000, 2))
@@ -728,7 +730,7 @@ def test_threads_of_the_blas_change_nothing(d):
 
 
 @pytest.mark.parametrize("n", [1, 20, 90])
-@both_structures
+@every_structure
 def test_the_caller_may_reuse_the_buffers(assert_same_model, covariance_type, n):
     rng = np.random.default_rng(0)
     X, y, weights = rng.normal(size=(n, 2)), np.arange(n) % 2, rng.random(n)

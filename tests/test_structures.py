@@ -9,8 +9,15 @@ from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.model_selection import GridSearchCV
 
+from marks import quick
 from skokde import OnlineKDEClassifier, OnlineKDEDensity, merge
-from skokde.covariance import CovarianceStructure, DiagonalCovariance, FullCovariance
+from skokde._engine.covariance import structure_of
+from skokde.covariance import (
+    CovarianceStructure,
+    DiagonalCovariance,
+    FullCovariance,
+    LowRankCovariance,
+)
 
 rng = np.random.default_rng(0)
 ROWS, NEW = np.split(
@@ -56,7 +63,16 @@ def is_two(covariances):
     return is_spherical(first) and is_spherical(others) and not is_spherical(covariances)
 
 
-CHECKS = {"spherical": is_spherical, Toeplitz(): is_toeplitz, Two(): is_two}
+def is_full(covariances):
+    return covariances.shape[1:] == (5, 5) and (np.linalg.eigvalsh(covariances) > 0.0).all()
+
+
+CHECKS = {
+    "spherical": is_spherical,
+    Toeplitz(): is_toeplitz,
+    Two(): is_two,
+    LowRankCovariance(rank=2): is_full,
+}
 every_structure = pytest.mark.parametrize("structure", CHECKS, ids=str)
 
 
@@ -85,8 +101,8 @@ def test_few_samples_in_any_direction(bandwidth):
 
 
 @every_structure
-@pytest.mark.parametrize("threshold", ["predictive", 0.1])
-@pytest.mark.parametrize("bandwidth", ["predictive", "plugin", 0.7])
+@pytest.mark.parametrize("threshold", quick(["predictive", 0.1]))
+@pytest.mark.parametrize("bandwidth", quick(["predictive", "plugin", 0.7], 2))
 @pytest.mark.parametrize("factor", [1.0, "predictive"])
 def test_what_is_scored_has_the_structure(structure, threshold, bandwidth, factor):
     density = OnlineKDEDensity(
@@ -101,10 +117,9 @@ def test_what_is_scored_has_the_structure(structure, threshold, bandwidth, facto
         distribution.logpdf(ROWS[:50]), density.score_samples(ROWS[:50]), rtol=1e-9
     )
     # What is held are the moments of the samples, whatever is scored.
-    layout = "diag" if density.covariances_.ndim == 2 else "full"
     counts, means = density.weights_, density.means_
     held = density.covariances_
-    variances = held if layout == "diag" else np.diagonal(held, axis1=1, axis2=2)
+    variances = structure_of(held).variances(held)
     mean = counts @ means
     np.testing.assert_allclose(mean, ROWS.mean(axis=0), rtol=1e-10)
     np.testing.assert_allclose(
@@ -209,7 +224,7 @@ def test_structures_are_parameters_as_others():
     assert repr(structure) == "<covariance structure 'toeplitz'>"
     assert isinstance(structure, CovarianceStructure)
     assert isinstance(clone(OnlineKDEDensity(covariance_type=structure)).covariance_type, Toeplitz)
-    grid = {"covariance_type": ["full", "diag", "spherical", structure]}
+    grid = {"covariance_type": ["full", "diag", "spherical", "lowrank", structure]}
     search = GridSearchCV(OnlineKDEDensity(compression_threshold=0.1), grid, cv=2).fit(ROWS)
     assert np.isfinite(search.cv_results_["mean_test_score"]).all()
     with pytest.raises(TypeError, match="abstract"):

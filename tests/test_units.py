@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 
 import twins
+from marks import quick
 from skokde import OnlineKDEClassifier, OnlineKDEDensity
 
 both_structures = pytest.mark.parametrize("covariance_type", ["full", "diag"])
@@ -37,10 +38,10 @@ PARAMETERS = {
 }
 
 
-@pytest.mark.parametrize("reach", [10, 300])
+@pytest.mark.parametrize("reach", quick([300, 10]))
 @pytest.mark.parametrize("kind", PARAMETERS)
 @both_structures
-@pytest.mark.parametrize("d", [1, 2, 5])
+@pytest.mark.parametrize("d", quick([2, 1, 5]))
 def test_powers_of_two_change_no_bit(d, covariance_type, kind, reach):
     X, y, X_test = labelled(d, 360)
     factors = 2.0 ** np.random.default_rng(d).integers(-reach, reach + 1, size=d)
@@ -252,7 +253,9 @@ DEGENERATE = {
 @pytest.mark.filterwarnings("ignore::skokde.DegenerateDataWarning")
 @pytest.mark.parametrize(
     ("bandwidth", "threshold"),
-    [("predictive", 0.02), ("predictive", 0.3), ("plugin", 0.02), ("okde", 0.3), (2.0, 0.02)],
+    quick(
+        [("predictive", 0.02), ("predictive", 0.3), ("plugin", 0.02), ("okde", 0.3), (2.0, 0.02)],
+    ),
 )
 @both_structures
 @pytest.mark.parametrize("data", DEGENERATE)

@@ -78,7 +78,13 @@ def moments(weights, means, covariances):
 
 
 def full_covariances(covariances):
-    """(k, d, d) or (k, d) covariances as (k, d, d)."""
+    """(k, d, d), (k, d) or, of low rank, (k, 1 + r, d) covariances as (k, d, d)."""
+    if covariances.ndim == 3 and covariances.shape[1] != covariances.shape[2]:
+        out = np.array([directions.T @ directions for directions in covariances[:, 1:]])
+        out = out.reshape(-1, *2 * covariances.shape[2:])
+        for matrix, variances in zip(out, covariances[:, 0], strict=True):
+            np.fill_diagonal(matrix, variances)
+        return out
     if covariances.ndim == 3:
         return covariances
     return np.array([np.diag(c) for c in covariances]).reshape(*covariances.shape, -1)

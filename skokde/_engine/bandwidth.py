@@ -15,6 +15,8 @@ from skokde._engine._roughness import roughness
 from skokde._engine.covariance import CovarianceStructure
 from skokde._engine.kde import Kernels
 from skokde._engine.mixture import Mixture, total_moments
+from skokde._engine.outliers import components_of
+from skokde._engine.shrinkage import share_of_target
 from skokde._engine.whitening import Frame, Whitening, frame_of_covariance, whiten
 
 # Below this, beta is taken for zero; H has the covariance of the whole model then, and where there
@@ -121,6 +123,7 @@ class ScaleRule(Rule):
         """beta, by which standard deviations are multiplied."""
 
     def kernel_frame(self, mixture: Mixture, structure: CovarianceStructure) -> KernelFrame:
+        mixture, structure = seen_by_kernels(mixture, structure)
         whitening = whiten(mixture, structure)
         scale = self.scale(mixture, whitening)
         first_cut = structure.first_cut(
@@ -140,8 +143,8 @@ class ScaleRule(Rule):
         shapes = shapes or (structure,)
         if target is None and shapes == (structure,):
             return [Kernels.single(kernel_frame.frame)]
-        whitening = whiten(mixture, structure, target)
-        frames = [whitening.of_shape(shape) for shape in shapes]
+        whitening = whiten_as_kernels_see(mixture, structure, target)
+        frames = [whitening.of_shape(shape.of_kernels) for shape in shapes]
         return [Kernels.single(frame.divided(kernel_frame.scale)) for frame in frames]
 
 
@@ -199,6 +202,7 @@ class FixedCovariance(Rule):
         return self.covariance
 
     def kernel_frame(self, mixture: Mixture, structure: CovarianceStructure) -> KernelFrame:
+        mixture, structure = seen_by_kernels(mixture, structure)
         _, mean, covariance = total_moments(mixture)
         spread = np.sqrt(structure.variances(self.covariance))
         correlation = structure.rescale(self.covariance, 1.0 / spread)
@@ -246,7 +250,7 @@ class Predictive(NormalReference):
         shapes: tuple[CovarianceStructure, ...] | None = None,
         kernel_frame: KernelFrame | None = None,
     ) -> list[Kernels]:
-        whitening = whiten(mixture, structure, target)
+        whitening = whiten_as_kernels_see(mixture, structure, target)
         widths = np.array(self.kernel_scales) * normal_reference(
             mixture.n_features, whitening.count
         )
@@ -254,10 +258,16 @@ class Predictive(NormalReference):
         # A kernel at the mean that is as wide as the model, times each scale, is a Gaussian of it.
         relative = np.concatenate([widths, self.gaussian_scales]) / narrowest
         shrinks = np.concatenate([shrinkage(widths), np.ones(n)])
-        frames = [whitening.of_shape(shape) for shape in shapes or (structure,)]
         return [
-            Kernels(frame.divided(narrowest), relative, shrinks, n, 1.0 / narrowest)
-            for frame in frames
+            Kernels(
+                whitening.of_shape(shape.of_kernels).divided(narrowest),
+                relative,
+                shrinks,
+                n,
+                1.0 / narrowest,
+                gaussian_of(mixture, whitening, target, shape),
+            )
+            for shape in shapes or (structure,)
         ]
 
     def reported_scale(self, kernel_frame: KernelFrame) -> None:
@@ -275,6 +285,37 @@ RULES: dict[str, Rule] = {
 
 # Where the resolution is found by prediction, too.
 FINE_PREDICTIVE = Predictive(FINE_KERNEL_SCALES, N_NARROW)
+
+
+def seen_by_kernels(
+    mixture: Mixture, structure: CovarianceStructure
+) -> tuple[Mixture, CovarianceStructure]:
+    """A mixture as far as kernels go by it, and their structure; details stay as they are."""
+    covariances = structure.seen_by_kernels(mixture.covariances)
+    return mixture._replace(covariances=covariances), structure.of_kernels
+
+
+def whiten_as_kernels_see(
+    mixture: Mixture, structure: CovarianceStructure, target: np.ndarray | None
+) -> Whitening:
+    """The whitening of a mixture as far as kernels go by it."""
+    if target is not None:
+        target = structure.seen_by_kernels(target)
+    return whiten(*seen_by_kernels(mixture, structure), target)
+
+
+def gaussian_of(
+    mixture: Mixture, whitening: Whitening, target: np.ndarray | None, shape: CovarianceStructure
+) -> np.ndarray | None:
+    """Covariance of a single Gaussian where it is not that of kernels which are as wide."""
+    if shape.is_compiled:
+        return None
+    chosen = components_of(mixture, whitening.inliers)
+    share = 0.0 if target is None else share_of_target(chosen[0].sum(), mixture.n_features)
+    out = shape.gaussian(*chosen, share, target)
+    # Constant features have a spread put in.
+    out[0] = whitening.frame.spread**2
+    return out
 
 
 def normal_reference(d: int, count: float) -> float:

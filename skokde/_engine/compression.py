@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -9,8 +10,11 @@ import numpy as np
 from skokde._engine._compression import cluster as _cluster
 from skokde._engine._compression import merge as _merge
 from skokde._engine.bandwidth import KernelFrame
+from skokde._engine.covariance import CovarianceStructure, flatten, structure_of
+from skokde._engine.goldberger import two_means
 from skokde._engine.kde import Components, components_in, factorize
-from skokde._engine.mixture import Mixture, flatten, moments_of_groups
+from skokde._engine.mixture import Mixture, SampleModel, moments_of_groups
+from skokde._engine.whitening import Frame
 
 # Detailed models are clustered under a bandwidth of H / 8.
 DETAIL_BANDWIDTH = 1.0 / 8.0
@@ -63,25 +67,40 @@ def cluster(
 
 
 def cluster_in_steps(
-    components: Components, thresholds: np.ndarray, first_cut: np.ndarray
+    components: Components, thresholds: np.ndarray, first_cut: np.ndarray, ends: Sequence[int]
 ) -> np.ndarray:
-    """The same, where clusters of high thresholds are made of those of the highest fine one.
+    """The same, where clusters of high thresholds are made of those of the highest low one.
 
     An exact error takes the square of the number of components, unless it is enough to know that it
     is above a low threshold.
+
+    Parameters
+    ----------
+    components : Components
+    thresholds : (n_levels,) array
+    first_cut : (d,) array
+    ends : sequence of int
+        At which of the thresholds the next step begins.
 
     Returns
     -------
     (n_levels, k) array of intp
     """
-    n_fine = np.searchsorted(thresholds, COARSEST_EXACT, side="right")
-    if n_fine in (0, len(thresholds)):
-        return cluster(components, thresholds, first_cut)
-    labels = cluster(components, thresholds[:n_fine], first_cut)
-    last = labels[-1]
-    groups = Components(*moments_of_groups(*components, last))
-    coarser = cluster(groups, thresholds[n_fine:], first_cut)
-    return np.ascontiguousarray(np.concatenate([labels, coarser[:, last]]))
+    first, *others = filter(len, np.split(thresholds, ends))
+    found = cluster(components, first, first_cut)
+    labels = [found]
+    for part in others:
+        components = Components(*moments_of_groups(*components, found[-1]))
+        found = cluster(components, part, first_cut)
+        labels.append(found[:, labels[-1][-1]])
+    return np.ascontiguousarray(np.concatenate(labels))
+
+
+def ends_of_steps(thresholds: np.ndarray, structure: CovarianceStructure) -> Sequence[int]:
+    """Where `cluster_in_steps` goes on with what it has found."""
+    if structure.is_compiled:
+        return [int(np.searchsorted(thresholds, COARSEST_EXACT, side="right"))]
+    return range(1, len(thresholds))
 
 
 class Compressed(NamedTuple):
@@ -137,9 +156,20 @@ def merge(mixture: Mixture, labels: np.ndarray, kernel: KernelFrame) -> tuple[Mi
     """
     if labels.max() == len(labels) - 1:
         return mixture, np.arange(len(labels))
+    frame = kernel.frame.divided(np.sqrt(DETAIL_BANDWIDTH))
+    if structure_of(mixture.covariances).is_compiled:
+        merged, order = merge_compiled(mixture, labels, frame, kernel.first_cut)
+    else:
+        merged, order = merge_groups(mixture, labels, frame, kernel.first_cut)
+    return merged, np.unique(labels, return_index=True)[1][order]
+
+
+def merge_compiled(
+    mixture: Mixture, labels: np.ndarray, frame: Frame, first_cut: np.ndarray
+) -> tuple[Mixture, np.ndarray]:
+    """The merged mixture, and the numbers of the clusters that are its components."""
     m, d = mixture.n_compounds, mixture.n_features
     shape = mixture.covariances.shape[1:]
-    frame = kernel.frame.divided(np.sqrt(DETAIL_BANDWIDTH))
     order, counts, means, covariances, detail_weights, detail_means, detail_covariances = _merge(
         labels,
         mixture.counts,
@@ -149,7 +179,7 @@ def merge(mixture: Mixture, labels: np.ndarray, kernel: KernelFrame) -> tuple[Mi
         np.concatenate([mixture.detail_means.reshape(-1, d), mixture.means[m:]]),
         flatten(mixture.detail_covariances.reshape(-1, *shape)),
         *frame.arrays,
-        kernel.first_cut,
+        first_cut,
     )
     merged = Mixture(
         counts,
@@ -159,7 +189,60 @@ def merge(mixture: Mixture, labels: np.ndarray, kernel: KernelFrame) -> tuple[Mi
         detail_means,
         detail_covariances.reshape(-1, 2, *shape),
     )
-    return merged, np.unique(labels, return_index=True)[1][order]
+    return merged, order
+
+
+def merge_groups(
+    mixture: Mixture, labels: np.ndarray, frame: Frame, first_cut: np.ndarray
+) -> tuple[Mixture, np.ndarray]:
+    """What `merge_compiled` does, for covariances of which kernels see a part only.
+
+    Moments are those of the structure; details are split by what kernels see.
+    """
+    structure = structure_of(mixture.covariances)
+    m, d = mixture.n_compounds, mixture.n_features
+    members = np.argsort(labels, kind="stable")
+    starts = np.searchsorted(labels[members], np.arange(labels.max() + 2))
+    counts, means, covariances = structure.group_moments(*mixture.sample_model, members, starts)
+    merged, first = np.diff(starts) > 1, members[starts[:-1]]
+    # A cluster of equal samples is a Dirac again.
+    compound = np.where(merged, flatten(covariances).any(axis=1), first < m)
+    kinds = (compound & ~merged, compound & merged, ~compound & ~merged, ~compound & merged)
+    order = np.concatenate([np.flatnonzero(kind) for kind in kinds])
+    own, new = first[kinds[0]], np.flatnonzero(kinds[1])
+    # The extended mixture: two details of each compound, and the Diracs.
+    of_details = mixture.counts[:m, None] * mixture.detail_weights
+    extended = SampleModel(
+        np.append(of_details, mixture.counts[m:]),
+        np.concatenate([mixture.detail_means.reshape(-1, d), mixture.means[m:]]),
+        mixture.detail_covariances.reshape(-1, *covariances.shape[1:]),
+    )
+    sides = []
+    if len(new):
+        components = components_in(frame, *extended)
+    for cluster_number in new:
+        of_cluster = members[starts[cluster_number] : starts[cluster_number + 1]]
+        below, above = of_cluster[of_cluster < m], of_cluster[of_cluster >= m]
+        details = np.concatenate([np.repeat(2 * below, 2), m + above])
+        details[1 : 2 * len(below) : 2] += 1
+        sides += two_means(components, details, first_cut if len(starts) == 2 else None)
+    ends = np.cumsum([0, *(len(side) for side in sides)])
+    everything = np.concatenate([np.empty(0, dtype=np.intp), *sides])
+    weights, detail_means, detail_covariances = structure.group_moments(*extended, everything, ends)
+    out = Mixture(
+        counts[order],
+        means[order],
+        covariances[order[: len(own) + len(new)]],
+        np.concatenate([mixture.detail_weights[own], weights.reshape(-1, 2) / counts[new, None]]),
+        np.concatenate([mixture.detail_means[own], detail_means.reshape(-1, 2, d)]),
+        np.concatenate(
+            [
+                mixture.detail_covariances[own],
+                detail_covariances.reshape(-1, 2, *covariances.shape[1:]),
+            ]
+        ),
+    )
+    return out, order
 
 
 def compress(
@@ -190,7 +273,9 @@ def compress(
         A mixture of the same count, mean and covariance.
     """
     components = components_in(kernel.frame, *mixture.sample_model)
-    labels = cluster_in_steps(components, thresholds[level:], kernel.first_cut)
+    thresholds_left = thresholds[level:]
+    ends = ends_of_steps(thresholds_left, structure_of(mixture.covariances))
+    labels = cluster_in_steps(components, thresholds_left, kernel.first_cut, ends)
     if most is not None:
         few_enough = labels.max(axis=1) < most
         if few_enough.any():

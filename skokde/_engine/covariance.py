@@ -1,19 +1,25 @@
 """Covariance structures: what one has to provide, and nothing else knows of it.
 
-Models hold covariances in one of two layouts, full or diagonal, whose moments are exact. A
-structure tells what of them is scored, and how they behave under a linear map of the coordinates,
-which is one of the layout's own matrices: a symmetric (d, d) matrix for full covariances, a (d,)
-vector of factors for diagonal ones.
+Models hold covariances in one of three layouts: full, diagonal, or of low rank. Variances are exact
+in all of them. A structure tells what of them is scored, and how they behave under a linear map of
+the coordinates, which is one of the layout's own matrices: a symmetric (d, d) matrix for full
+covariances, a (d,) vector of factors for diagonal ones. The compiled functions know these two. A
+model of the third is compressed by the variances of its components, in the coordinates, and with
+the kernels, that a diagonal one would have: see `CovarianceStructure.of_kernels`.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from math import prod
+from numbers import Integral
 
 import numpy as np
 
+from skokde._engine import lowrank
 from skokde._engine._goldberger import principal_axes
-from skokde._engine._whitening import roots
+from skokde._engine._moments import match_group_moments
+from skokde._engine._whitening import covariances_in, roots
 
 # Section 3.1 of the paper: normalised eigenvalues below the first are replaced by the second
 # times the average of the others.
@@ -34,13 +40,20 @@ class CovarianceStructure(ABC):
     ----------
     name : str
         What tells it from others. It has to say with which parameters it was made.
-    layout : {"full", "diag"}
-        How models hold covariances: as (d, d) or (d,) arrays. Models of the same layout hold the
-        same, whatever is scored.
+    layout : {"full", "diag", "lowrank"}
+        How models hold covariances: as (d, d), (d,) or (1 + r, d) arrays. Models of the same layout
+        hold the same, whatever is scored.
+    is_compiled : bool
+        Whether the compiled functions take covariances of the layout.
+    patience : int
+        How many times as many samples as else may come before the next compression, at most:
+        beside components that hold much, they cost next to nothing.
     """
 
     name: str
     layout: str
+    is_compiled = True
+    patience = 1
 
     def __repr__(self) -> str:
         return f"<covariance structure {self.name!r}>"
@@ -81,9 +94,31 @@ class CovarianceStructure(ABC):
             )
         return out
 
+    @property
+    def of_kernels(self) -> CovarianceStructure:
+        """The structure of kernels, and of all that decides how a model is compressed."""
+        return self
+
+    def seen_by_kernels(self, covariances: np.ndarray) -> np.ndarray:
+        """What that structure has of covariances as they are held."""
+        return covariances
+
+    @property
+    def shapes(self) -> tuple[CovarianceStructure, ...]:
+        """The shapes of kernels and components that are tried where nothing says which is right."""
+        return SHAPES.get(self.name, (self,))
+
     @abstractmethod
     def shape(self, d: int) -> tuple[int, ...]:
         """Shape of a covariance of d features."""
+
+    def of_features(self, d: int) -> CovarianceStructure:
+        """The structure that stands for it where there are so many features."""
+        return self
+
+    def holds(self, shape: tuple[int, ...], d: int) -> bool:
+        """Whether covariances of d features have that shape in some structure of the layout."""
+        return shape == self.shape(d)
 
     @abstractmethod
     def variances(self, covariances: np.ndarray) -> np.ndarray:
@@ -96,6 +131,99 @@ class CovarianceStructure(ABC):
     @abstractmethod
     def rescale(self, covariances: np.ndarray, factors: np.ndarray) -> np.ndarray:
         """Covariances after each coordinate is multiplied by its factor."""
+
+    @abstractmethod
+    def group_moments(
+        self,
+        counts: np.ndarray,
+        means: np.ndarray,
+        covariances: np.ndarray,
+        order: np.ndarray,
+        starts: np.ndarray,
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Counts, means and covariances of groups of components, see `match_group_moments`.
+
+        Those of the first m components are given, an (m, ...) array; the others are Diracs.
+        """
+
+    @abstractmethod
+    def weighted_sum(self, weights: np.ndarray, covariances: np.ndarray) -> np.ndarray:
+        """Sum of covariances (n, ...) times weights (n,), none negative."""
+
+    @abstractmethod
+    def shrunk(self, covariance: np.ndarray, share: float, target: np.ndarray) -> np.ndarray:
+        """A covariance of which a share is replaced by that of a target."""
+
+    @abstractmethod
+    def halves(
+        self, covariances: np.ndarray, matrix: np.ndarray, spread: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Principal axes of covariances, and what is left of these without a quarter of them.
+
+        Parameters
+        ----------
+        covariances : (n, ...) array
+        matrix : (d, d) or (d,) array
+        spread : (d,) array
+            Of the frame in which the axes are the principal ones.
+
+        Returns
+        -------
+        axes : (n, d) array
+            As long as the roots of the leading eigenvalues.
+        covariances : array of the same shape
+        """
+
+    @abstractmethod
+    def drawn(self, covariance: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """A vector (d,) from the normal distribution with mean zero and this covariance."""
+
+
+class CompiledStructure(CovarianceStructure):
+    """A structure of one of the layouts that compiled functions take, and that kernels can have."""
+
+    def group_moments(
+        self,
+        counts: np.ndarray,
+        means: np.ndarray,
+        covariances: np.ndarray,
+        order: np.ndarray,
+        starts: np.ndarray,
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        shape = covariances.shape[1:]
+        flat = flatten(covariances)
+        *moments, flat = match_group_moments(counts, means, flat, order, starts)
+        return *moments, flat.reshape(-1, *shape)
+
+    def weighted_sum(self, weights: np.ndarray, covariances: np.ndarray) -> np.ndarray:
+        return (weights @ flatten(covariances)).reshape(covariances.shape[1:])
+
+    def shrunk(self, covariance: np.ndarray, share: float, target: np.ndarray) -> np.ndarray:
+        return (1.0 - share) * covariance + share * target
+
+    def halves(
+        self, covariances: np.ndarray, matrix: np.ndarray, spread: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        # The axis is S w / sqrt(w^T S w), with w the eigenvector as a functional: so each feature
+        # stays within its spread and the halves positive definite, however the frame rounds.
+        d = len(spread)
+        flat = flatten(np.ascontiguousarray(covariances))
+        in_frame = covariances_in(flat, np.zeros(d), spread, matrix.ravel())
+        w = unit_size(principal_axes(in_frame, d))
+        spreads = np.sqrt(self.variances(covariances))
+        units = positive(spreads)
+        w = unit_size(self.map_vectors(w, matrix) * (units / spread))
+        axes = self.times(self.rescale(covariances, 1.0 / units), w)
+        axes /= np.sqrt(positive((w * axes).sum(axis=1, keepdims=True)))
+        axes = spreads * np.clip(axes, -1.0, 1.0)
+        return axes, covariances - 0.25 * self.outer(axes)
+
+    def drawn(self, covariance: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        deviations = np.sqrt(self.variances(covariance))
+        # In units of these: what has no spread stays without, to the last bit.
+        units = np.where(deviations > 0.0, deviations, 1.0)
+        root, _, _ = self.roots(self.rescale(covariance, 1.0 / units))
+        return deviations * self.map_vectors(rng.standard_normal(len(deviations)), root)
 
     @abstractmethod
     def times(self, covariances: np.ndarray, vectors: np.ndarray) -> np.ndarray:
@@ -148,7 +276,7 @@ class CovarianceStructure(ABC):
         """The covariance with these variances and no correlation."""
 
 
-class FullCovariance(CovarianceStructure):
+class FullCovariance(CompiledStructure):
     """Full covariances, (d, d) each.
 
     Parameters
@@ -210,7 +338,7 @@ class FullCovariance(CovarianceStructure):
         return np.diag(variances)
 
 
-class DiagonalCovariance(CovarianceStructure):
+class DiagonalCovariance(CompiledStructure):
     """Diagonal covariances, (d,) each (paper, Section 4)."""
 
     name = "diag"
@@ -278,6 +406,184 @@ class SphericalCovariance(DiagonalCovariance):
         return np.broadcast_to(mean, covariances.shape)
 
 
+class LowRankCovariance(CovarianceStructure):
+    """Covariances of low rank and a diagonal: a mixture of factor analysers.
+
+    A covariance is a (1 + r, d) array: variances, and r directions whose products with themselves
+    are the correlations. Kernels are diagonal.
+
+    Parameters
+    ----------
+    rank : int, default=16
+        The number of directions that each component holds. Where that is d - 1 or more, nothing
+        would be lost: covariances are full ones.
+
+    Raises
+    ------
+    ValueError
+        If the rank is not a positive integer.
+    """
+
+    layout = "lowrank"
+    is_compiled = False
+    patience = 8
+
+    def __init__(self, rank: int = 16) -> None:
+        if not isinstance(rank, Integral) or isinstance(rank, bool) or rank < 1:
+            raise ValueError(f"rank must be a positive integer, got {rank!r}.")
+        self.rank = int(rank)
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and other.rank == self.rank
+
+    def __hash__(self) -> int:
+        return hash((type(self), self.rank))
+
+    @property
+    def name(self) -> str:
+        return "lowrank" if self.rank == DEFAULT_RANK else f"lowrank({self.rank})"
+
+    @property
+    def of_kernels(self) -> CovarianceStructure:
+        return STRUCTURES["diag"]
+
+    def seen_by_kernels(self, covariances: np.ndarray) -> np.ndarray:
+        return np.ascontiguousarray(covariances[..., 0, :])
+
+    @property
+    def shapes(self) -> tuple[CovarianceStructure, ...]:
+        return (self, DIAGONAL_OF_LOW_RANK)
+
+    def shape(self, d: int) -> tuple[int, ...]:
+        return (1 + self.rank, d)
+
+    def of_features(self, d: int) -> CovarianceStructure:
+        return self if self.rank < d - 1 else STRUCTURES["full"]
+
+    def holds(self, shape: tuple[int, ...], d: int) -> bool:
+        return len(shape) == 2 and shape[1] == d and 1 < shape[0] < d
+
+    def group_moments(
+        self,
+        counts: np.ndarray,
+        means: np.ndarray,
+        covariances: np.ndarray,
+        order: np.ndarray,
+        starts: np.ndarray,
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        variances = np.ascontiguousarray(covariances[:, 0])
+        moments = match_group_moments(counts, means, variances, order, starts)
+        arrays = counts, means, covariances, order, starts
+        return *moments[:2], lowrank.group_directions(*arrays, moments)
+
+    def weighted_sum(self, weights: np.ndarray, covariances: np.ndarray) -> np.ndarray:
+        return lowrank.weighted_sum(weights, covariances)
+
+    def shrunk(self, covariance: np.ndarray, share: float, target: np.ndarray) -> np.ndarray:
+        return self.weighted_sum(np.array([1.0 - share, share]), np.stack([covariance, target]))
+
+    def halves(
+        self, covariances: np.ndarray, matrix: np.ndarray, spread: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        # The longest direction, which is one of the correlations', whatever the frame.
+        halves, number = covariances.copy(), np.arange(len(covariances))
+        scale = lowrank.units(covariances[:, 0])[:, None]
+        longest = np.square(covariances[:, 1:] / scale).sum(axis=2).argmax(axis=1)
+        axes = covariances[number, 1 + longest]
+        # Its sign is that of its largest entry.
+        lead = np.abs(axes / scale[:, 0]).argmax(axis=1)
+        axes = np.where(axes[number, lead][:, None] < 0.0, -axes, axes)
+        halves[number, 1 + longest] *= np.sqrt(0.75)
+        halves[:, 0] = np.maximum(halves[:, 0] - 0.25 * axes**2, 0.0)
+        return axes, halves
+
+    def drawn(self, covariance: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        own = np.sqrt(lowrank.noise(covariance)) * rng.standard_normal(covariance.shape[1])
+        return own + rng.standard_normal(len(covariance) - 1) @ covariance[1:]
+
+    def variances(self, covariances: np.ndarray) -> np.ndarray:
+        return covariances[..., 0, :]
+
+    def marginal(self, covariances: np.ndarray, features: np.ndarray) -> np.ndarray:
+        return covariances.take(features, axis=-1)
+
+    def rescale(self, covariances: np.ndarray, factors: np.ndarray) -> np.ndarray:
+        out = covariances * factors[..., None, :]
+        out[..., 0, :] *= factors
+        return out
+
+    def gaussian(
+        self,
+        counts: np.ndarray,
+        means: np.ndarray,
+        covariances: np.ndarray,
+        share: float,
+        target: np.ndarray | None,
+    ) -> np.ndarray:
+        """Covariance of all samples, as it is scored if a single Gaussian stands for them.
+
+        It has more directions than a component has, and correlations as far as there are samples to
+        tell.
+
+        Parameters
+        ----------
+        counts, means, covariances : (k,), (k, d) and (m, 1 + r, d) arrays
+            Of all components; those without a covariance are Diracs.
+        share : float
+            Of the target.
+        target : (1 + r, d) array or None
+        """
+        d = means.shape[1]
+        rank = min(d, DIRECTIONS_OF_ALL * (covariances.shape[1] - 1))
+        order, starts = np.arange(len(counts)), np.array([0, len(counts)])
+        variances = np.ascontiguousarray(covariances[:, 0])
+        moments = match_group_moments(counts, means, variances, order, starts)
+        arrays = counts, means, covariances, order, starts
+        (out,) = lowrank.group_directions(*arrays, moments, rank)
+        count = counts.sum()
+        if target is not None:
+            padded = np.zeros_like(out)
+            padded[: len(target)] = target
+            out = lowrank.weighted_sum(np.array([1.0 - share, share]), np.stack([out, padded]))
+            count += d
+        out[1:] *= np.sqrt(1.0 - lowrank.noise_of_correlations(out, count))
+        return out
+
+    def dense(self, covariances: np.ndarray) -> np.ndarray:
+        """Full covariances (..., d, d), for whoever has to have them."""
+        directions = covariances[..., 1:, :]
+        out = np.swapaxes(directions, -1, -2) @ directions
+        number = np.arange(out.shape[-1])
+        out[..., number, number] = covariances[..., 0, :]
+        return out
+
+
+class DiagonalOfLowRank(DiagonalCovariance):
+    """The variances of covariances of low rank, as a shape of components beside theirs."""
+
+    @property
+    def of_kernels(self) -> CovarianceStructure:
+        return STRUCTURES["diag"]
+
+    def scored(self, covariances: np.ndarray) -> np.ndarray:
+        return np.ascontiguousarray(covariances[..., 0, :])
+
+
+def flatten(covariances: np.ndarray) -> np.ndarray:
+    """Covariances as the compiled functions take them: (n, d * d) or (n, d)."""
+    return covariances.reshape(len(covariances), prod(covariances.shape[1:]))
+
+
+def positive(values: np.ndarray) -> np.ndarray:
+    """To divide by: one instead of zero, and of what rounding has made negative."""
+    return np.where(values > 0.0, values, 1.0)
+
+
+def unit_size(vectors: np.ndarray) -> np.ndarray:
+    """Vectors (n, d), the largest entry of each one."""
+    return vectors / positive(np.abs(vectors).max(axis=1, keepdims=True))
+
+
 def widest_gap(counts: np.ndarray, points: np.ndarray) -> np.ndarray:
     """The coordinate axis (d,) along which a cut at the mean explains most of the variance."""
     weights = counts / counts.sum()
@@ -295,9 +601,14 @@ def widest_gap(counts: np.ndarray, points: np.ndarray) -> np.ndarray:
 
 
 # Those that have a name as a parameter.
+DEFAULT_RANK = 16
+# How many times as many directions a single Gaussian has.
+DIRECTIONS_OF_ALL = 8
 STRUCTURES: dict[str, CovarianceStructure] = {
-    s.name: s for s in (FullCovariance(), DiagonalCovariance(), SphericalCovariance())
+    s.name: s
+    for s in (FullCovariance(), DiagonalCovariance(), SphericalCovariance(), LowRankCovariance())
 }
+DIAGONAL_OF_LOW_RANK = DiagonalOfLowRank()
 
 # The shapes of kernels that are tried where nothing says which is right; for others their own.
 SHAPES: dict[str, tuple[CovarianceStructure, ...]] = {
@@ -306,5 +617,8 @@ SHAPES: dict[str, tuple[CovarianceStructure, ...]] = {
 
 
 def structure_of(covariances: np.ndarray) -> CovarianceStructure:
-    """The structure that has all of an array of covariances, by its layout."""
-    return STRUCTURES["full" if covariances.ndim == 3 else "diag"]
+    """The structure that has all of an array of covariances (n, ...), by its layout."""
+    if covariances.ndim == 2:
+        return STRUCTURES["diag"]
+    is_square = covariances.shape[1] == covariances.shape[2]
+    return STRUCTURES["full" if is_square else "lowrank"]

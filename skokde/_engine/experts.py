@@ -20,6 +20,7 @@ import numpy as np
 
 from skokde._engine import recent
 from skokde._engine.bandwidth import KernelFrame
+from skokde._engine.families import family_of
 from skokde._engine.kde import KDE, KernelFamily, log
 from skokde._engine.mixture import Mixture, Resolutions
 from skokde._engine.outliers import inlier_moments
@@ -287,7 +288,7 @@ class Experts(NamedTuple):
             models = models.with_mean(of_shapes[0].frame.center)
         logs, families = log(models.weights), []
         for shape, kernels in zip(settings.shapes, of_shapes, strict=True):
-            families.append(KernelFamily.of(models.shaped(shape), kernels, logs))
+            families.append(family_of(shape).of(models.shaped(shape), kernels, logs))
         return cls(tuple(families), grid, matter)
 
     def log_densities(self, X: np.ndarray, settings: Settings) -> np.ndarray:

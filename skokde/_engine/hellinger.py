@@ -8,7 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 from skokde._engine import _hellinger
-from skokde._engine.mixture import Mixture, flatten
+from skokde._engine.covariance import flatten, structure_of
+from skokde._engine.mixture import Mixture
 from skokde._engine.whitening import Frame
 
 
@@ -27,14 +28,18 @@ def detail_errors(mixture: Mixture, frame: Frame, low: float = 0.0) -> np.ndarra
     -------
     (m,) array
     """
-    shape = mixture.covariances.shape[1:]
+    structure = structure_of(mixture.covariances)
+    covariances, of_details = (
+        structure.seen_by_kernels(array)
+        for array in (mixture.covariances, mixture.detail_covariances)
+    )
     return _hellinger.detail_errors(
         mixture.counts / mixture.counts.sum(),
         mixture.means,
-        flatten(mixture.covariances),
+        flatten(covariances),
         mixture.detail_weights,
         mixture.detail_means,
-        flatten(mixture.detail_covariances.reshape(-1, *shape)),
+        flatten(of_details.reshape(-1, *covariances.shape[1:])),
         *frame.arrays,
         low,
     )

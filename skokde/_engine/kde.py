@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 
 from skokde._engine._hellinger import factorize_all
 from skokde._engine._log_density import BOX, decompose, least_precisions, log_mixtures
 from skokde._engine._row_density import RowFamily, RowKDE, log_mixtures_of_row
+from skokde._engine.covariance import structure_of
 from skokde._engine.missing import by_known_features, together
 from skokde._engine.mixture import Resolutions, SampleModel
 from skokde._engine.whitening import Frame
@@ -72,6 +73,8 @@ class Kernels(NamedTuple):
         The last widths are those of single Gaussians about the mean of the sample model.
     spread : float
         Standard deviation of the whole sample model, in all directions of the frame.
+    whole : (1 + r, d) array or None
+        Covariance of the single Gaussians, in data units, where kernels have another structure.
     """
 
     frame: Frame
@@ -79,6 +82,7 @@ class Kernels(NamedTuple):
     shrinks: np.ndarray
     n_gaussians: int
     spread: float
+    whole: np.ndarray | None = None
 
     @classmethod
     def single(cls, frame: Frame) -> Self:
@@ -122,6 +126,7 @@ def components_in(
     frame: Frame, counts: np.ndarray, means: np.ndarray, covariances: np.ndarray
 ) -> Components:
     """Components of a mixture in kernel coordinates."""
+    covariances = structure_of(covariances).seen_by_kernels(covariances)
     return Components(counts / counts.sum(), frame.points(means), frame.covariances(covariances))
 
 
@@ -173,6 +178,9 @@ class KernelFamily:
     kernels: Kernels
     log_weights: np.ndarray
     centers: np.ndarray
+
+    # Whether a compiled function scores single rows.
+    in_rows: ClassVar[bool] = True
 
     @classmethod
     def of(
@@ -308,18 +316,29 @@ class KernelFamily:
             One element of the list is for each that is not zero.
         """
         frame, shrinks = self.kernels.frame, self.kernels.shrinks
-        kernels, gaussians = self.kernels.covariances_back(), []
+        gaussians = []
         for number, width in zip(*np.nonzero(weights), strict=True):
             shares, means, compounds = self.models.part(number)
             away = means - frame.center
             far = self._far[self.models.parts == number]
             shrunk = np.where(far, shrinks[width] / shrinks[0], shrinks[width])
-            covariances = np.tile(kernels[width], (len(means), *(1,) * (kernels.ndim - 1)))
-            covariances[: len(compounds)] += shrinks[width] ** 2 * compounds
+            covariances = self._covariances(width, len(means), compounds)
             # Where nothing is shrunk not a bit of the means is lost.
             shrunk_means = means - (1.0 - shrunk)[:, None] * away
             gaussians.append((weights[number, width] * shares, shrunk_means, covariances))
         return gaussians
+
+    def _covariances(self, width: int, k: int, compounds: np.ndarray) -> np.ndarray:
+        """Covariances of k components under a kernel, in data units; the first are compounds."""
+        kernel = self._kernels_back[width]
+        covariances = np.tile(kernel, (k, *(1,) * kernel.ndim))
+        covariances[: len(compounds)] += self.kernels.shrinks[width] ** 2 * compounds
+        return covariances
+
+    @cached_property
+    def _kernels_back(self) -> np.ndarray:
+        """Covariances of the kernels in data units."""
+        return self.kernels.covariances_back()
 
 
 @dataclass(frozen=True, eq=False)
@@ -442,7 +461,7 @@ class KDE:
         """Log-densities (n,) of rows in data units, in nats; of what is known of each."""
         if np.isnan(X).any():
             return by_known_features(X, lambda f, rows: self.marginal(f).log_density(rows), ())
-        if len(X) == 1:
+        if len(X) == 1 and self.in_rows:
             return log_mixtures_of_row(X[0], [self._in_row])[0]
         return self._log_mixtures(X, slice(1))[:, 0]
 
@@ -463,6 +482,11 @@ class KDE:
             besides = np.max(logs, axis=0) if logs and family.leaves_out(len(X)) else None
             logs.append(family.log_mixtures_of_points(of_frame, held[chosen], besides))
         return log_sum(np.array(logs))
+
+    @property
+    def in_rows(self) -> bool:
+        """Whether a compiled function scores single rows."""
+        return all(family.in_rows for family in self.families)
 
     @cached_property
     def _in_row(self) -> RowKDE:
@@ -508,6 +532,8 @@ def log_densities_of_groups_in_row(row: np.ndarray, kdes: Sequence[KDE]) -> np.n
     (n_kdes, n_groups) array
         In far less time than that of as many calls.
     """
+    if not all(kde.in_rows for kde in kdes):
+        return np.array([kde.log_densities_of_groups(row[None])[0] for kde in kdes])
     return log_mixtures_of_row(row, [kde.groups_in_row for kde in kdes])
 
 

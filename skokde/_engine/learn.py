@@ -26,6 +26,8 @@ FINE_GROWTH = 1.5
 LEAST_FINE_GROWTH = 1 / 16
 # Components that need not be more before the next compression of a fine model.
 ENOUGH_NEW = 64
+# How many times the share may be where structures are patient.
+MOST_PATIENT = 2
 # Their share of the components under a cap.
 OUTLIERS = 0.2
 # Of a long block not all is looked through for the next prediction.
@@ -37,7 +39,9 @@ def next_limit(mixture: Mixture, settings: Settings) -> int:
     k = mixture.n_components
     limit = max(INITIAL_LIMIT, int(growth(settings) * k) + 1)
     if settings.n_levels:
-        limit = max(limit, k + min(ENOUGH_NEW, int(LEAST_FINE_GROWTH * mixture.counts.sum())))
+        patience = settings.structure.patience
+        at_start = int(min(patience, MOST_PATIENT) * LEAST_FINE_GROWTH * mixture.counts.sum())
+        limit = max(limit, k + min(patience * ENOUGH_NEW, at_start))
     return limit if settings.max_components is None else min(limit, settings.max_components)
 
 

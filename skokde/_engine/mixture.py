@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -92,10 +91,10 @@ class Resolutions(NamedTuple):
         merged, alone = new & (sizes > 1), new & (sizes == 1)
         span = first * n_resolutions + last_unchanged(changes)[first, member]
         members = order[merged[labels[order]]]
-        counts, means, covariances = match_group_moments(
+        counts, means, covariances = structure_of(model.covariances).group_moments(
             model.counts[:n],
             model.means[:n],
-            flatten(model.covariances),
+            model.covariances,
             members % max(n, 1),
             np.append(0, np.cumsum(sizes[merged])),
         )
@@ -114,9 +113,7 @@ class Resolutions(NamedTuple):
             np.concatenate([model.counts[own], counts, model.counts[diracs], model.counts[n:]])
             / count,
             np.concatenate([model.means[own], means, model.means[diracs], model.means[n:]]),
-            np.concatenate(
-                [model.covariances[own], covariances.reshape(-1, *model.covariances.shape[1:])]
-            ),
+            np.concatenate([model.covariances[own], covariances]),
             parts,
             (begin[:, None] <= number) & (number <= end[:, None]),
         )
@@ -280,11 +277,6 @@ def last_unchanged(changes: np.ndarray) -> np.ndarray:
     return last
 
 
-def flatten(covariances: np.ndarray) -> np.ndarray:
-    """Covariances as the compiled functions take them: (n, d * d) or (n, d)."""
-    return covariances.reshape(len(covariances), prod(covariances.shape[1:]))
-
-
 def moments_of_groups(
     counts: np.ndarray, means: np.ndarray, covariances: np.ndarray, labels: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -317,8 +309,9 @@ def match_moments(
     """
     k = len(counts)
     everything, whole = np.arange(k), np.array([0, k])
-    out = match_group_moments(counts, means, flatten(covariances), everything, whole)
-    return float(out[0][0]), out[1][0], out[2].reshape(covariances.shape[1:])
+    structure = structure_of(covariances)
+    out = structure.group_moments(counts, means, covariances, everything, whole)
+    return float(out[0][0]), out[1][0], out[2][0]
 
 
 def total_moments(mixture: Mixture) -> tuple[float, np.ndarray, np.ndarray]:

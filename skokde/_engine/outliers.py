@@ -12,7 +12,8 @@ import numpy as np
 from scipy.special import ndtri
 
 from skokde._engine._outliers import inliers as _inliers
-from skokde._engine.mixture import Mixture, flatten, match_moments
+from skokde._engine.covariance import structure_of
+from skokde._engine.mixture import Mixture, match_moments
 
 # This share of the samples on either side does not count for a feature's spread.
 TAIL = 0.1
@@ -25,16 +26,24 @@ FARTHEST = 20.0
 def inliers(mixture: Mixture) -> np.ndarray:
     """Components (k,) that are not outliers, of a mixture that is not empty."""
     counts, means, covariances, *_ = mixture
-    return _inliers(counts, means, flatten(covariances), TAIL, NORMAL_RANGE, FARTHEST)
+    variances = np.ascontiguousarray(structure_of(covariances).variances(covariances))
+    return _inliers(counts, means, variances, TAIL, NORMAL_RANGE, FARTHEST)
 
 
-def moments_of(mixture: Mixture, chosen: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
-    """Count, mean and covariance of some components, together."""
+def components_of(
+    mixture: Mixture, chosen: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Counts, means and covariances of some components."""
     counts, means, covariances, *_ = mixture
     if not chosen.all():
         covariances = covariances[chosen[: len(covariances)]]
         counts, means = counts[chosen], means[chosen]
-    return match_moments(counts, means, covariances)
+    return counts, means, covariances
+
+
+def moments_of(mixture: Mixture, chosen: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
+    """Count, mean and covariance of some components, together."""
+    return match_moments(*components_of(mixture, chosen))
 
 
 def inlier_moments(mixture: Mixture) -> tuple[float, np.ndarray, np.ndarray]:

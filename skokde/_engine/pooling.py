@@ -23,7 +23,7 @@ from scipy.spatial.distance import cdist
 from skokde._engine.covariance import CovarianceStructure
 from skokde._engine.missing import by_known_features
 from skokde._engine.shrinkage import pooled_within_covariance, shrink_covariance
-from skokde._engine.whitening import Frame, frame_of
+from skokde._engine.whitening import FactorFrame, Frame, frame_of
 
 # Of the t distributions q.
 DEGREES_OF_FREEDOM = 3.0
@@ -250,12 +250,12 @@ class Discriminant(NamedTuple):
 
     Attributes
     ----------
-    frame : Frame
+    frame : Frame or FactorFrame
         In which the covariance within the classes is the identity.
     means : (n_classes, d) array
     """
 
-    frame: Frame
+    frame: Frame | FactorFrame
     means: np.ndarray
 
     @classmethod

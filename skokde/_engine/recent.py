@@ -16,6 +16,7 @@ import numpy as np
 
 from skokde._engine.bandwidth import RULES, Rule
 from skokde._engine.covariance import CovarianceStructure
+from skokde._engine.families import family_of
 from skokde._engine.kde import KDE, KernelFamily
 from skokde._engine.mixture import Mixture, Resolutions, SampleModel
 from skokde._engine.outliers import inlier_moments
@@ -156,7 +157,7 @@ def families_of(
         models = Resolutions.of_one(mixture.sample_model).shaped(settings.structure)
         if rule.gaussian_scales:
             models = models.with_mean(kernels.frame.center)
-        families.append(KernelFamily.of(models, kernels))
+        families.append(family_of(settings.structure).of(models, kernels))
     return families
 
 

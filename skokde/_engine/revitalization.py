@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from skokde._engine.covariance import flatten
 from skokde._engine.goldberger import principal_axis_split
 from skokde._engine.hellinger import detail_errors
-from skokde._engine.mixture import Mixture, flatten
+from skokde._engine.mixture import Mixture
 from skokde._engine.whitening import Frame
 
 # The count of a sample, but for rounding.
@@ -52,6 +53,9 @@ def revitalize(mixture: Mixture, frame: Frame, threshold: float) -> Mixture:
     single = ~flatten(covariances).any(axis=1)
     split = (counts[~single], means[~single], covariances[~single])
     return Mixture.join(
-        [mixture.compounds(~revived), (*split, *principal_axis_split(*split[1:], frame))],
+        [
+            mixture.compounds(~revived),
+            (*split, *principal_axis_split(*split[1:], frame)),
+        ],
         [(counts[single], means[single]), mixture.diracs()],
     )

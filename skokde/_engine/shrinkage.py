@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from skokde._engine.covariance import structure_of
 from skokde._engine.mixture import match_moments
 
 # The target is never worth less, however many the samples: equal rows would have kernels ever
@@ -29,9 +30,13 @@ def shrink_covariance(covariance: np.ndarray, count: float, target: np.ndarray) 
         Their number.
     target : array of the same shape
     """
-    d = target.shape[-1]
-    share = max(d / (count + d), LEAST_SHARE)
-    return (1.0 - share) * covariance + share * target
+    share = share_of_target(count, target.shape[-1])
+    return structure_of(target[None]).shrunk(covariance, share, target)
+
+
+def share_of_target(count: float, d: int) -> float:
+    """What `shrink_covariance` replaces of a covariance of so many samples and features."""
+    return max(d / (count + d), LEAST_SHARE)
 
 
 def pooled_within_covariance(moments: list[tuple[float, np.ndarray, np.ndarray]]) -> np.ndarray:
@@ -52,6 +57,5 @@ def pooled_within_covariance(moments: list[tuple[float, np.ndarray, np.ndarray]]
     """
     counts, means, covariances = (np.array(arrays) for arrays in zip(*moments, strict=True))
     total, _, whole = match_moments(counts, means, covariances)
-    within = (counts / total) @ covariances.reshape(len(counts), -1)
-    within = within.reshape(whole.shape)
+    within = structure_of(covariances).weighted_sum(counts / total, covariances)
     return shrink_covariance(within, total, whole)

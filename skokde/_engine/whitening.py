@@ -7,13 +7,18 @@ the axes as little as possible.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 
 from skokde._engine._whitening import covariances_in, points_in, standardize
-from skokde._engine.covariance import CovarianceStructure
-from skokde._engine.mixture import Mixture, flatten
+from skokde._engine.covariance import (
+    EIGENVALUE_SHARE,
+    CovarianceStructure,
+    flatten,
+)
+from skokde._engine.lowrank import Whitener
+from skokde._engine.mixture import Mixture
 from skokde._engine.outliers import inliers, moments_of
 from skokde._engine.shrinkage import shrink_covariance
 
@@ -86,6 +91,45 @@ class Frame(NamedTuple):
         )
 
 
+class FactorFrame(NamedTuple):
+    """Coordinates in which a covariance of low rank is the identity.
+
+    Attributes
+    ----------
+    frame : Frame
+        In which its variances are one.
+    covariance : (1 + r, d) array
+        In the units of the data.
+    whitener : Whitener
+        Of the points of the frame.
+    """
+
+    frame: Frame
+    covariance: np.ndarray
+    whitener: Whitener
+
+    @classmethod
+    def of(cls, frame: Frame, covariance: np.ndarray) -> Self:
+        """From the frame of the variances alone."""
+        directions = covariance[1:] / frame.spread
+        explained = np.square(directions).sum(axis=0)
+        noises = np.maximum(1.0 - explained, EIGENVALUE_SHARE)
+        return cls(frame, covariance, Whitener(noises, directions))
+
+    def points(self, X: np.ndarray) -> np.ndarray:
+        """Points of any rows."""
+        return self.whitener.points(self.frame.points(X))
+
+    def points_back(self, points: np.ndarray) -> np.ndarray:
+        """Rows of points."""
+        return self.frame.points_back(self.whitener.points_back(points))
+
+    def marginal(self, features: np.ndarray) -> FactorFrame:
+        """The frame of some features, by an array of their numbers."""
+        covariance = self.covariance.take(features, axis=-1)
+        return self.of(self.frame.marginal(features), covariance)
+
+
 class Whitening(NamedTuple):
     """The frame in which the sample model has zero mean and unit covariance.
 
@@ -134,13 +178,17 @@ def standardized(
     return spread, correlation.reshape(shape), filled.reshape(shape)
 
 
-def frame_of(center: np.ndarray, covariance: np.ndarray, structure: CovarianceStructure) -> Frame:
+def frame_of(
+    center: np.ndarray, covariance: np.ndarray, structure: CovarianceStructure
+) -> Frame | FactorFrame:
     """The frame in which a covariance is the identity.
 
     Constant features have a spread put in, and correlate with nothing.
     """
-    spread, _, filled = standardized(center, structure.scored(covariance))
-    return frame_of_covariance(center, spread, filled, structure)
+    seen = structure.of_kernels.scored(structure.seen_by_kernels(covariance))
+    spread, _, filled = standardized(center, seen)
+    frame = frame_of_covariance(center, spread, filled, structure.of_kernels)
+    return frame if structure.is_compiled else FactorFrame.of(frame, covariance)
 
 
 def corrected_features(
@@ -150,6 +198,7 @@ def corrected_features(
 
     They are constant, or have a part in a direction in which the data do not spread.
     """
+    covariance, structure = structure.seen_by_kernels(covariance), structure.of_kernels
     _, correlation, filled = standardized(center, structure.scored(covariance))
     return (structure.variances(correlation) == 0.0) | structure.lies_flat(filled)
 

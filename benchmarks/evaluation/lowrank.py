@@ -1,0 +1,183 @@
+"""Densities of hundreds of features, each in a process of its own."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from scipy.special import logsumexp
+from scipy.stats import multivariate_normal
+from sklearn.covariance import LedoitWolf
+from sklearn.datasets import load_digits
+from sklearn.decomposition import FactorAnalysis
+from sklearn.mixture import GaussianMixture
+from threadpoolctl import threadpool_limits
+
+import skokde
+from evaluation.cells import peak_memory, start_peak
+from evaluation.datasets import load_dataset
+from evaluation.options import add_common_options
+from evaluation.tables import decimals, frame_markdown, make_tables
+from skokde import OnlineKDEClassifier, OnlineKDEDensity
+
+N_CLUSTERS, N_DIRECTIONS = 10, 16
+SIZES = {384: (300, 1000, 20000), 1536: (1000, 5000)}
+N_TEST = 1000
+FLOOR = -690.8  # of log-densities, as in the evaluation
+
+
+class FactorMixture(NamedTuple):
+    """Clusters whose rows are a mean, some directions times normal numbers, and noise."""
+
+    means: np.ndarray
+    directions: np.ndarray
+    noises: np.ndarray
+
+    @classmethod
+    def of(cls, d: int) -> FactorMixture:
+        rng = np.random.default_rng(0)
+        return cls(
+            rng.normal(size=(N_CLUSTERS, d)),
+            0.35 * rng.normal(size=(N_CLUSTERS, N_DIRECTIONS, d)),
+            rng.uniform(0.5, 1.5, size=(N_CLUSTERS, d)),
+        )
+
+    def rows(self, n: int, seed: int) -> np.ndarray:
+        rng = np.random.default_rng(seed)
+        cluster = rng.integers(0, N_CLUSTERS, n)
+        factors = rng.normal(size=(n, N_DIRECTIONS))
+        noise = rng.normal(size=(n, self.means.shape[1])) * np.sqrt(self.noises[cluster])
+        return (
+            self.means[cluster] + np.einsum("nr,nrd->nd", factors, self.directions[cluster]) + noise
+        )
+
+    def log_density(self, X: np.ndarray) -> np.ndarray:
+        logs = []
+        for mean, directions, noise in zip(*self, strict=True):
+            away, scaled = (X - mean) / np.sqrt(noise), directions / np.sqrt(noise)
+            lower = np.linalg.cholesky(np.eye(N_DIRECTIONS) + scaled @ scaled.T)
+            explained = np.linalg.solve(lower, scaled @ away.T)
+            squares = (away**2).sum(axis=1) - (explained**2).sum(axis=0)
+            log_det = np.log(noise).sum() + 2.0 * np.log(np.diag(lower)).sum()
+            logs.append(-0.5 * (squares + log_det + X.shape[1] * np.log(2.0 * np.pi)))
+        return logsumexp(logs, axis=0) - np.log(N_CLUSTERS)
+
+
+class ShrunkGaussian:
+    """Ledoit and Wolf's."""
+
+    def fit(self, X: np.ndarray) -> ShrunkGaussian:
+        self.estimate = LedoitWolf().fit(X)
+        return self
+
+    def score(self, X: np.ndarray) -> float:
+        estimate = self.estimate
+        return multivariate_normal(estimate.location_, estimate.covariance_).logpdf(X).mean()
+
+
+DENSITIES: dict[str, Callable[[], Any]] = {
+    "skokde lowrank": lambda: OnlineKDEDensity(covariance_type="lowrank"),
+    "skokde diag": lambda: OnlineKDEDensity(covariance_type="diag"),
+    "LedoitWolf": ShrunkGaussian,
+    "FactorAnalysis, 32": lambda: FactorAnalysis(n_components=32),
+    "GaussianMixture diag, 10": lambda: GaussianMixture(
+        N_CLUSTERS, covariance_type="diag", random_state=0
+    ),
+}
+
+
+def of_mixture(task: tuple[str, int, int]) -> dict[str, Any]:
+    """One density of so many rows of so many features."""
+    name, d, n = task
+    with threadpool_limits(1):
+        mixture = FactorMixture.of(d)
+        X, new = mixture.rows(n, 1), mixture.rows(N_TEST, 2)
+        truth = mixture.log_density(new).mean()
+        before, start = start_peak(), time.process_time()
+        density = DENSITIES[name]().fit(X)
+        fitted = time.process_time()
+        score = density.score(new)
+        scored = time.process_time()
+        return {
+            "features": d,
+            "rows": n,
+            "density": name,
+            "nats below the true one": truth - score,
+            "rows learned a second": n / (fitted - start),
+            "rows scored a second": N_TEST / (scored - fitted),
+            "MB": peak_memory() - before,
+            "components": getattr(density, "n_components_", np.nan),
+        }
+
+
+def in_processes(function: Callable[[Any], Any], tasks: list[Any]) -> Iterator[Any]:
+    """Results, each from a new process, so that memory is its own."""
+    with ProcessPoolExecutor(1, get_context("spawn"), max_tasks_per_child=1) as pool:
+        yield from pool.map(function, tasks)
+
+
+def mixtures(options: argparse.Namespace) -> pd.DataFrame:
+    tasks = [(name, d, n) for d, sizes in SIZES.items() for n in sizes for name in DENSITIES]
+    return pd.DataFrame(in_processes(of_mixture, tasks))
+
+
+def of_classes(task: tuple[str, int, str, Any]) -> dict[str, Any]:
+    """A classifier of the first rows, tested on the last half of the others."""
+    name, n, covariance_type, folder = task
+    X, y = load_digits(return_X_y=True) if name == "digits" else load_dataset(name, folder)[1:3]
+    order = np.random.default_rng(0).permutation(len(X))
+    train, test = order[:n], order[len(X) // 2 if name == "digits" else 3 * len(X) // 4 :]
+    with threadpool_limits(1):
+        start = time.process_time()
+        classifier = OnlineKDEClassifier(covariance_type=covariance_type).fit(X[train], y[train])
+        seconds = time.process_time() - start
+        code = np.searchsorted(classifier.classes_, y[test]), np.arange(len(test))
+        proba = classifier.predict_proba(X[test])[code[::-1]]
+        joint = classifier.predict_joint_log_proba(X[test])[code[::-1]]
+        own = np.maximum(joint - np.log(classifier.class_prior_[code[0]]), FLOOR)
+        return {
+            "set": name,
+            "rows": n,
+            "covariances": covariance_type,
+            "accuracy": 100.0 * classifier.score(X[test], y[test]),
+            "log-loss": -np.log(np.maximum(proba, 1e-300)).mean(),
+            "-log p": -own.mean(),
+            "seconds": seconds,
+        }
+
+
+def classes(options: argparse.Namespace) -> pd.DataFrame:
+    tasks = [
+        (name, n, covariance_type, options.data)
+        for name, n in (("digits", 300), ("digits", 890), ("gas", 5000))
+        for covariance_type in ("lowrank", "diag", "spherical", "full")
+        if (name, covariance_type) != ("gas", "spherical")
+    ]
+    return pd.DataFrame(in_processes(of_classes, tasks))
+
+
+TABLES = {"mixtures": mixtures, "classes": classes}
+
+
+def main(description: str) -> None:
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add_common_options(parser)
+    parser.add_argument("--tables", nargs="+", default=TABLES, choices=TABLES, metavar="TABLE")
+    options = parser.parse_args()
+    tables = {name: lambda make=make: make(options) for name, make in TABLES.items()}
+    make_tables(
+        "lowrank",
+        tables,
+        options.tables,
+        options.out,
+        lambda frame: frame_markdown(frame, decimals(2)),
+        f"skokde {skokde.__version__}",
+    )

@@ -1,0 +1,160 @@
+"""Families of densities for each layout of covariances: those of low rank, beside the compiled."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Self
+
+import numpy as np
+
+from skokde._engine._log_density import log_mixtures
+from skokde._engine.covariance import CovarianceStructure, LowRankCovariance
+from skokde._engine.kde import KernelFamily, log, log_sum, nothing_decomposed
+from skokde._engine.lowrank import Analysers, Whitener, noise
+from skokde._engine.whitening import Frame
+
+
+class LowRankFamily(KernelFamily):
+    """A sample model with covariances of low rank, under kernels of low rank.
+
+    Each component is a factor analyser: its density takes O(d r), and what it needs O(d r^2), by
+    Woodbury's identity. Where the width is predicted, kernels and single Gaussians have the
+    correlations of the whole, of low rank as well; else kernels have none.
+    """
+
+    in_rows = False
+
+    def marginal(self, features: np.ndarray, frame: Frame) -> Self:
+        family = super().marginal(features, frame)
+        if self.kernels.whole is None:
+            return family
+        whole = self.kernels.whole.take(features, axis=-1)
+        kernels = family.kernels._replace(whole=whole)
+        return type(self)(family.models, kernels, family.log_weights, family.centers)
+
+    def leaves_out(self, n: int) -> bool:
+        return False
+
+    def log_mixtures_of_points(
+        self, points: np.ndarray, weights: np.ndarray, besides: np.ndarray | None = None
+    ) -> np.ndarray:
+        kernels, n, m = self.kernels, self.kernels.n_kernels, len(self.models.covariances)
+        # Where there are single Gaussians, the last component is their mean.
+        diracs = slice(m, len(self.centers) - (kernels.n_gaussians > 0))
+        logs = []
+        if diracs.stop > m:
+            parts, whitened, log_det = self.models.parts[diracs], as_they_are, 0.0
+            if self._whitener is not None:
+                whitened, log_det = self._whitener.points, self._whitener.log_det
+            logs.append(
+                log_det
+                + log_mixtures(
+                    whitened(points),
+                    np.ascontiguousarray(weights[:, : parts.max() + 1, :n]),
+                    None,
+                    self.log_weights[diracs],
+                    whitened(self.centers[diracs]),
+                    parts,
+                    *nothing_decomposed(points.shape[1], n),
+                    kernels.widths[:n],
+                    kernels.shrinks[:n],
+                )
+            )
+        for part in np.unique(self.models.parts[:m]):
+            for width in np.flatnonzero(weights[:, part, :n].any(axis=0)):
+                of_part = self._log_density_of_part(points, part, width)
+                logs.append(of_part[:, None] + log(weights[:, part, width]))
+        for number in range(kernels.n_gaussians):
+            share = weights[:, -1, n + number]
+            if share.any():
+                gaussian = self._gaussians[number].log_densities(points)[0]
+                logs.append(gaussian[:, None] + log(share))
+        if not logs:
+            return np.full((len(points), len(weights)), -np.inf)
+        return kernels.frame.log_det + log_sum(np.array(logs))
+
+    def _log_density_of_part(self, points: np.ndarray, part: int, width: int) -> np.ndarray:
+        """Log-densities (n,) of points under the compounds of a part of the model."""
+        key = int(part), int(width)
+        if key not in self._analysers:
+            chosen = np.flatnonzero(self.models.parts[: len(self.models.covariances)] == part)
+            b, a = self.kernels.widths[width], self.kernels.shrinks[width]
+            covariances, kernel = self._in_frame[chosen], self._kernel
+            of_kernel = np.broadcast_to(b * kernel[1:], (len(chosen), *kernel[1:].shape))
+            self._analysers[key] = (
+                self.log_weights[chosen],
+                Analysers(
+                    a * self.centers[chosen],
+                    a * a * (noise(covariances) + b * b * noise(kernel)),
+                    # Of the components some have none of the last directions.
+                    a * np.concatenate([of_kernel, covariances[:, 1:]], axis=1),
+                ),
+            )
+        log_weights, analysers = self._analysers[key]
+        return log_sum(log_weights[:, None] + analysers.log_densities(points))
+
+    @cached_property
+    def _analysers(self) -> dict[tuple[int, int], tuple[np.ndarray, Analysers]]:
+        """Of each part and width that has been asked for."""
+        return {}
+
+    @cached_property
+    def _in_frame(self) -> np.ndarray:
+        """Covariances of the compounds in the kernels' frame."""
+        return self._to_frame(self.models.covariances)
+
+    def _to_frame(self, covariances: np.ndarray) -> np.ndarray:
+        frame = self.kernels.frame
+        return LAYOUT.rescale(covariances, frame.matrix / frame.spread)
+
+    @cached_property
+    def _kernel(self) -> np.ndarray:
+        """Covariance (1 + r, d) of a kernel of width one in the frame."""
+        kernels, rank = self.kernels, self.models.covariances.shape[1] - 1
+        if kernels.whole is None:
+            return np.ones((1, self.centers.shape[1]))
+        factors = np.full(self.centers.shape[1], 1.0 / kernels.spread)
+        return LAYOUT.rescale(self._to_frame(kernels.whole[: 1 + rank]), factors)
+
+    @cached_property
+    def _whitener(self) -> Whitener | None:
+        """To coordinates in which a kernel of width one is the identity; None if it is already."""
+        kernel = self._kernel
+        return Whitener(noise(kernel), kernel[1:]) if len(kernel) > 1 else None
+
+    @cached_property
+    def _gaussians(self) -> list[Analysers]:
+        """The single Gaussians, in the kernels' frame."""
+        whole = self._to_frame(self.kernels.whole)[None]
+        scales = self.kernels.widths[self.kernels.n_kernels :] / self.kernels.spread
+        return [
+            Analysers(self.centers[-1:], scale**2 * noise(whole), scale * whole[:, 1:])
+            for scale in scales
+        ]
+
+    def _covariances(self, width: int, k: int, compounds: np.ndarray) -> np.ndarray:
+        # Full ones: whoever asks for Gaussians one by one does what needs them.
+        kernels = self.kernels
+        if width >= kernels.n_kernels:
+            scale = kernels.widths[width] / kernels.spread
+            return scale**2 * LAYOUT.dense(kernels.whole)[None]
+        frame = kernels.frame
+        kernel = LAYOUT.dense(LAYOUT.rescale(self._kernel, frame.spread / frame.matrix))
+        covariances = np.tile(
+            (kernels.shrinks[width] * kernels.widths[width]) ** 2 * kernel, (k, 1, 1)
+        )
+        covariances[: len(compounds)] += kernels.shrinks[width] ** 2 * LAYOUT.dense(compounds)
+        return covariances
+
+
+def as_they_are(points: np.ndarray) -> np.ndarray:
+    return points
+
+
+# Its linear algebra does not depend on the rank.
+LAYOUT = LowRankCovariance()
+
+
+def family_of(shape: CovarianceStructure) -> type[KernelFamily]:
+    """What scores covariances of a layout."""
+    return KernelFamily if shape.is_compiled else LowRankFamily

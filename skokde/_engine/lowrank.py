@@ -1,0 +1,236 @@
+"""Covariances of low rank plus a diagonal, and the linear algebra that never makes them dense.
+
+A covariance of d features is a (1 + r, d) array: the variances of the features, and r directions,
+rows whose outer products are the correlations that are held. What is left of a variance without its
+part in the directions is the noise of that feature, which correlates with nothing: a component is a
+factor analyser. The variances are exact whatever is held of the correlations.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import pairwise
+
+import numpy as np
+
+# Directions are found among so many more, by so many steps of subspace iteration, where there are
+# more rows than that many times their number.
+OVERSAMPLING = 8
+N_STEPS = 2
+FEW_ROWS = 4
+# Of the variance along the longest direction.
+ROUNDING = 1e-14
+
+
+def noise(covariances: np.ndarray) -> np.ndarray:
+    """Variances (..., d) without the part in the directions, not below zero."""
+    directions = covariances[..., 1:, :]
+    return np.maximum(covariances[..., 0, :] - np.square(directions).sum(axis=-2), 0.0)
+
+
+def units(variances: np.ndarray) -> np.ndarray:
+    """Standard deviations, and ones in place of zeros."""
+    return np.sqrt(np.where(variances > 0.0, variances, 1.0))
+
+
+@cache
+def sketch(d: int, n: int) -> np.ndarray:
+    """Vectors (d, n) with a part in any direction; always the same."""
+    vectors = np.random.default_rng(0).standard_normal((d, n))
+    vectors.flags.writeable = False  # it is the same object each time
+    return vectors
+
+
+def leading(rows: np.ndarray, n: int) -> np.ndarray:
+    """The n leading directions of rows (k, d), the longest first, as long as what they explain.
+
+    The products of directions with themselves add up to no more than those of the rows: what is
+    lost is positive semi-definite, however roughly directions are found.
+    """
+    k, d = rows.shape
+    out = np.zeros((n, d))
+    if k > min(d, FEW_ROWS * (n + OVERSAMPLING)):
+        if d <= n + OVERSAMPLING:
+            rows = np.linalg.qr(rows, mode="r")
+        else:
+            rows = compressed(rows, n + OVERSAMPLING)
+    values, vectors = np.linalg.eigh(rows @ rows.T)
+    # What is left of directions without any variance is rounding.
+    rank = min(n, np.count_nonzero(values > ROUNDING * values[-1]))
+    out[:rank] = vectors[:, : -1 - rank : -1].T @ rows
+    return out
+
+
+def compressed(rows: np.ndarray, n: int) -> np.ndarray:
+    """About the same products of rows with themselves from n rows (Halko et al. 2011)."""
+    basis = np.linalg.qr(rows @ sketch(rows.shape[1], n))[0]
+    for _ in range(N_STEPS):
+        basis = np.linalg.qr(rows @ (rows.T @ basis))[0]
+    return basis.T @ rows
+
+
+def with_directions(variances: np.ndarray, rows: np.ndarray, rank: int) -> np.ndarray:
+    """The covariance (1 + rank, d) of these variances, from rows that add up to it but for noise.
+
+    The leading directions are those of correlations, so that no feature's unit matters.
+    """
+    scale = units(variances)
+    out = np.empty((1 + rank, len(variances)))
+    out[0] = variances
+    out[1:] = leading(rows / scale, rank) * scale
+    return out
+
+
+def weighted_sum(weights: np.ndarray, covariances: np.ndarray) -> np.ndarray:
+    """Sum of covariances (n, 1 + r, d) times weights that are not negative."""
+    height, d = covariances.shape[1:]
+    rows = np.sqrt(weights)[:, None, None] * covariances[:, 1:]
+    return with_directions(weights @ covariances[:, 0], rows.reshape(-1, d), height - 1)
+
+
+def group_directions(
+    counts: np.ndarray,
+    means: np.ndarray,
+    covariances: np.ndarray,
+    order: np.ndarray,
+    starts: np.ndarray,
+    moments: tuple[np.ndarray, np.ndarray, np.ndarray],
+    rank: int | None = None,
+) -> np.ndarray:
+    """Covariances (n_groups, 1 + r, d) of groups of components.
+
+    Parameters
+    ----------
+    counts, means, order, starts : arrays
+        See `match_group_moments`.
+    covariances : (m, 1 + r, d) array
+        Of the first m components; the others are Diracs.
+    moments : tuple of (n_groups,), (n_groups, d) and (n_groups, d) arrays
+        Counts, means and variances of the groups.
+    rank : int, default=None
+        Other than that of the components.
+    """
+    m, height, d = covariances.shape
+    rank = height - 1 if rank is None else rank
+    out = np.zeros((len(starts) - 1, 1 + rank, d))
+    for group, (first, last) in enumerate(pairwise(starts)):
+        total, mean, variances = (array[group] for array in moments)
+        members = order[first:last]
+        out[group, 0] = variances
+        if last - first == 1:
+            if members[0] < m:
+                out[group, 1:height] = covariances[members[0], 1:]
+            continue
+        roots = np.sqrt(counts[members] / total) if total > 0.0 else np.zeros(len(members))
+        of_compounds = members < m
+        rows = np.concatenate(
+            [
+                roots[:, None] * (means[members] - mean),
+                (
+                    roots[of_compounds][:, None, None] * covariances[members[of_compounds], 1:]
+                ).reshape(-1, d),
+            ]
+        )
+        out[group] = with_directions(variances, rows, rank)
+    return out
+
+
+def noise_of_correlations(covariance: np.ndarray, count: float) -> float:
+    """The share, from 0 to 1, of correlations that is due to the samples being so few.
+
+    The oracle approximating shrinkage of the correlation matrix to the identity (Chen et al. 2010).
+
+    Parameters
+    ----------
+    covariance : (1 + r, d) array
+    count : float
+        Of the samples.
+    """
+    d = covariance.shape[1]
+    directions = covariance[1:] / units(covariance[0])
+    explained = np.square(directions).sum(axis=0)
+    own = np.maximum(1.0 - explained, 0.0)
+    square = np.square(directions @ directions.T).sum() + (own * (own + 2.0 * explained)).sum()
+    beyond = square - d
+    if not beyond > 0.0:
+        return 1.0
+    part = 1.0 - 2.0 / d
+    return float(min(1.0, max(part * square + d * d, 0.0) / ((max(count, 1.0) + part) * beyond)))
+
+
+class Whitener:
+    """The linear map of coordinates in which a covariance of low rank becomes the identity.
+
+    Standardised ones, by the noise, of which the part along some axes is made shorter.
+
+    Parameters
+    ----------
+    noises : (d,) array
+        Positive.
+    directions : (r, d) array
+    """
+
+    def __init__(self, noises: np.ndarray, directions: np.ndarray) -> None:
+        self.deviations = np.sqrt(noises)
+        directions = directions / self.deviations
+        eigenvalues, vectors = np.linalg.eigh(directions @ directions.T)
+        some = eigenvalues > ROUNDING * max(1.0, eigenvalues.max(initial=0.0))
+        eigenvalues = eigenvalues[some]
+        # Orthonormal, and the roots of the standardised covariance's eigenvalues along them.
+        self.axes = (vectors[:, some] / np.sqrt(eigenvalues)).T @ directions
+        self.lengths = np.sqrt(1.0 + eigenvalues)
+        self.log_det = -float(np.log(self.deviations).sum() + np.log(self.lengths).sum())
+
+    def points(self, X: np.ndarray) -> np.ndarray:
+        """Rows (n, d) in the new coordinates."""
+        u = X / self.deviations
+        return u + ((u @ self.axes.T) * (1.0 / self.lengths - 1.0)) @ self.axes
+
+    def points_back(self, points: np.ndarray) -> np.ndarray:
+        """Rows of points."""
+        along = (points @ self.axes.T) * (self.lengths - 1.0)
+        return self.deviations * (points + along @ self.axes)
+
+
+class Analysers:
+    """Log-densities of Gaussians N(mean, noise + directions^T directions), by Woodbury's identity.
+
+    Parameters
+    ----------
+    means : (k, d) array
+    noises : (k, d) array
+        Positive.
+    directions : (k, r, d) array
+    """
+
+    def __init__(self, means: np.ndarray, noises: np.ndarray, directions: np.ndarray) -> None:
+        # Where no component has all of its directions, none is of use.
+        used = directions.any(axis=(0, 2))
+        directions = (
+            directions[:, : len(used) - used[::-1].argmax()] if used.any() else directions[:, :1]
+        )
+        r, d = directions.shape[1:]
+        self.means, self.precisions = means, 1.0 / noises
+        weighted = directions * self.precisions[:, None]
+        inner = np.matmul(directions, weighted.transpose(0, 2, 1)) + np.eye(r)
+        lower = np.linalg.cholesky(inner)
+        # Its inverse, since a product with many columns takes less than solving for them.
+        # Of a standardised row what the directions explain is the square of its products with
+        # these.
+        self.projections = np.linalg.inv(lower) @ weighted
+        log_dets = np.log(noises).sum(axis=1)
+        log_dets += 2.0 * np.log(np.diagonal(lower, axis1=1, axis2=2)).sum(axis=1)
+        self.bases = -0.5 * (log_dets + d * np.log(2.0 * np.pi))
+
+    def log_densities(self, X: np.ndarray) -> np.ndarray:
+        """Log-densities (k, n) of rows (n, d); -inf where squares overflow."""
+        out = np.empty((len(self.means), len(X)))
+        with np.errstate(over="ignore", invalid="ignore"):
+            for i, (mean, precision) in enumerate(zip(self.means, self.precisions, strict=True)):
+                away = X - mean
+                explained = away @ self.projections[i].T
+                np.square(away, out=away)
+                squares = away @ precision - np.square(explained).sum(axis=1)
+                # Rounding may take more away than there is, and an overflow is no number.
+                out[i] = self.bases[i] - 0.5 * np.maximum(squares, 0.0)
+        return np.where(np.isnan(out), -np.inf, out)

@@ -1,0 +1,246 @@
+"""Covariances of low rank: factor analysers, merged and scored without matrices."""
+
+import numpy as np
+import pytest
+from scipy.stats import multivariate_normal
+from sklearn.covariance import LedoitWolf
+
+from skokde import OnlineKDEClassifier, OnlineKDEDensity
+from skokde._engine import lowrank
+from skokde._engine.covariance import structure_of
+from skokde._engine.whitening import frame_of
+from skokde.covariance import LowRankCovariance
+
+RANK = 3
+STRUCTURE = LowRankCovariance(RANK)
+
+
+def covariances(n, d, seed=0, rank=RANK):
+    rng = np.random.default_rng(seed)
+    out = np.empty((n, 1 + rank, d))
+    out[:, 1:] = rng.normal(size=(n, rank, d))
+    out[:, 0] = np.square(out[:, 1:]).sum(axis=1) + rng.uniform(0.1, 2.0, size=(n, d))
+    return out
+
+
+def is_semidefinite(matrix, of):
+    """But for rounding, in units of what it is a part of."""
+    return np.linalg.eigvalsh(matrix)[0] >= -1e-12 * np.trace(of)
+
+
+def dense_moments(counts, means, matrices):
+    """Mean and covariance of a mixture, by the definition."""
+    weights = counts / counts.sum()
+    mean = weights @ means
+    away = means - mean
+    between = np.einsum("k,ki,kj->ij", weights, away, away)
+    return mean, np.einsum("k,kij->ij", weights, matrices) + between
+
+
+@pytest.mark.parametrize(("k", "d"), [(2, 40), (9, 8), (30, 20), (200, 40), (200, 5)])
+def test_directions_explain_no_more_than_there_is(k, d):
+    rows = np.random.default_rng(0).normal(size=(k, d)) * np.geomspace(1.0, 0.01, k)[:, None]
+    found = lowrank.leading(rows, RANK)
+    assert found.shape == (RANK, d)
+    assert is_semidefinite(rows.T @ rows - found.T @ found, rows.T @ rows)
+    # Orthogonal, the longest first, and about as long as any can be.
+    lengths = np.linalg.norm(found, axis=1)
+    assert (np.diff(lengths) <= 1e-12).all()
+    gram = found @ found.T
+    np.testing.assert_allclose(gram, np.diag(np.diag(gram)), atol=1e-8 * gram.max())
+    best = np.linalg.svd(rows, compute_uv=False)[:RANK]
+    np.testing.assert_allclose(lengths[: len(best)], best, rtol=1e-2)
+
+
+def test_few_rows_are_kept_as_they_are():
+    rows = np.random.default_rng(0).normal(size=(RANK, 10))
+    found = lowrank.leading(rows, RANK)
+    np.testing.assert_allclose(found.T @ found, rows.T @ rows, atol=1e-12)
+    # Equal rows have one direction, to the last bit.
+    assert np.count_nonzero(lowrank.leading(np.ones((5, 10)), RANK).any(axis=1)) == 1
+    assert not lowrank.leading(np.zeros((5, 10)), RANK).any()
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e-120, 1e120])
+def test_moments_of_groups(unit):
+    d, held = 7, covariances(4, 7)
+    rng = np.random.default_rng(1)
+    counts, means = rng.uniform(1.0, 5.0, 9), rng.normal(size=(9, d))
+    order, starts = np.array([0, 5, 2, 3, 1, 6, 7, 8, 4]), np.array([0, 2, 3, 8, 9])
+    held, means = STRUCTURE.rescale(held, np.full(d, unit)), unit * means
+    out_counts, out_means, out = STRUCTURE.group_moments(counts, means, held, order, starts)
+    matrices = np.concatenate([STRUCTURE.dense(held), np.zeros((5, d, d))])
+    for group, members in enumerate(np.split(order, starts[1:-1])):
+        mean, covariance = dense_moments(counts[members], means[members], matrices[members])
+        assert out_counts[group] == pytest.approx(counts[members].sum())
+        np.testing.assert_allclose(out_means[group], mean, rtol=1e-12)
+        # Variances are exact, and what is not held of correlations is semi-definite.
+        variances = np.diag(covariance)
+        np.testing.assert_allclose(out[group, 0], variances, rtol=1e-12, atol=1e-300)
+        unit_free = out[group, 1:] / unit
+        lost = covariance / unit / unit - unit_free.T @ unit_free
+        assert is_semidefinite(lost, covariance / unit / unit)
+    # One component alone, and samples as many as directions, lose nothing.
+    np.testing.assert_array_equal(out[1], held[2])
+    assert not out[3].any()
+
+
+def test_as_many_directions_as_there_are_lose_nothing():
+    d, structure = 6, LowRankCovariance(6)
+    held = covariances(3, d, rank=6)
+    # Without noise.
+    held[:, 0] = np.square(held[:, 1:]).sum(axis=1)
+    counts, means = np.array([1.0, 2.0, 3.0]), np.random.default_rng(0).normal(size=(3, d))
+    order, starts = np.arange(3), np.array([0, 3])
+    (out,) = structure.group_moments(counts, means, held, order, starts)[2]
+    expected = dense_moments(counts, means, structure.dense(held))[1]
+    np.testing.assert_allclose(structure.dense(out), expected, rtol=1e-10)
+
+
+def test_sums_and_targets():
+    first, second = held = covariances(2, 9)
+    out = STRUCTURE.shrunk(first, 0.25, second)
+    dense = 0.75 * STRUCTURE.dense(first) + 0.25 * STRUCTURE.dense(second)
+    np.testing.assert_allclose(out[0], np.diag(dense), rtol=1e-12)
+    assert is_semidefinite(dense - out[1:].T @ out[1:], dense)
+    np.testing.assert_array_equal(out, STRUCTURE.weighted_sum(np.array([0.75, 0.25]), held))
+
+
+def test_halves_have_the_same_moments():
+    held = covariances(4, 9)
+    axes, halves = STRUCTURE.halves(held, np.ones(9), np.ones(9))
+    between = 0.25 * axes[:, :, None] * axes[:, None, :]
+    np.testing.assert_allclose(
+        STRUCTURE.dense(halves) + between, STRUCTURE.dense(held), rtol=1e-10, atol=1e-12
+    )
+    assert (lowrank.noise(halves) > 0.0).all()
+
+
+@pytest.mark.parametrize(("rank", "d"), [(1, 3), (3, 9), (5, 4)])
+def test_log_densities(rank, d):
+    held = covariances(3, d, rank=rank)
+    rng = np.random.default_rng(2)
+    means, X = rng.normal(size=(3, d)), 3.0 * rng.normal(size=(20, d))
+    analysers = lowrank.Analysers(means, lowrank.noise(held), held[:, 1:])
+    dense = LowRankCovariance(rank).dense(held)
+    expected = [multivariate_normal(m, c).logpdf(X) for m, c in zip(means, dense, strict=True)]
+    np.testing.assert_allclose(analysers.log_densities(X), expected, rtol=1e-10)
+    # Directions that no component has are left out.
+    padded = np.concatenate([held, np.zeros((3, 2, d))], axis=1)
+    analysers = lowrank.Analysers(means, lowrank.noise(padded), padded[:, 1:])
+    assert analysers.projections.shape[1] == rank
+    np.testing.assert_allclose(analysers.log_densities(X), expected, rtol=1e-10)
+    with np.errstate(all="raise"):
+        far = analysers.log_densities(np.full((1, d), 1e300))
+    assert (far == -np.inf).all()
+
+
+def test_draws():
+    (held,) = covariances(1, 5)
+    rng = np.random.default_rng(0)
+    rows = np.array([STRUCTURE.drawn(held, rng) for _ in range(20000)])
+    expected = STRUCTURE.dense(held)
+    np.testing.assert_allclose(np.cov(rows.T), expected, atol=0.05 * np.diag(expected).max())
+
+
+@pytest.mark.parametrize("count", [1.0, 20.0, 1e9])
+def test_noise_of_correlations(count):
+    """The formula of Chen et al. from the matrix."""
+    (held,) = covariances(1, 9)
+    scale = np.sqrt(held[0])
+    correlation = STRUCTURE.dense(held) / scale / scale[:, None]
+    d, square = 9, np.trace(correlation @ correlation)
+    expected = ((1 - 2 / d) * square + d**2) / ((count + 1 - 2 / d) * (square - d))
+    assert lowrank.noise_of_correlations(held, count) == pytest.approx(min(expected, 1.0))
+    held[1:] = 0.0
+    assert lowrank.noise_of_correlations(held, count) == 1.0
+
+
+def test_coordinates_of_discriminants():
+    (held,) = covariances(1, 9)
+    dense, center = STRUCTURE.dense(held), np.arange(9.0)
+    frame = frame_of(center, held, STRUCTURE)
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(5, 9))
+    points = frame.points(X)
+    squares = np.einsum("ni,ij,nj->n", X - center, np.linalg.inv(dense), X - center)
+    np.testing.assert_allclose(np.square(points).sum(axis=1), squares, rtol=1e-10)
+    np.testing.assert_allclose(frame.points_back(points), X, rtol=1e-10, atol=1e-12)
+    some = np.array([6, 1, 2])
+    away = X[:, some] - center[some]
+    inverse = np.linalg.inv(dense[np.ix_(some, some)])
+    squares = np.einsum("ni,ij,nj->n", away, inverse, away)
+    marginal = frame.marginal(some).points(X.take(some, axis=1))
+    np.testing.assert_allclose(np.square(marginal).sum(axis=1), squares, rtol=1e-10)
+
+
+def test_ranks():
+    for wrong in (0, -1, 2.0, True, "three"):
+        with pytest.raises(ValueError, match="rank must be a positive integer"):
+            LowRankCovariance(rank=wrong)
+    assert LowRankCovariance().name == "lowrank"
+    assert LowRankCovariance(rank=3).name == "lowrank(3)"
+    X = np.random.default_rng(0).normal(size=(200, 5))
+    density = OnlineKDEDensity(covariance_type=LowRankCovariance(rank=2)).fit(X)
+    assert density.covariances_.shape[1:] == (3, 5)
+    with pytest.raises(ValueError, match="can't change from 'lowrank' to 'lowrank\\(3\\)'"):
+        density.set_params(covariance_type=LowRankCovariance(rank=3)).partial_fit(X)
+    # Where nothing would be lost covariances are full.
+    full = OnlineKDEDensity(covariance_type="full").fit(X)
+    density = OnlineKDEDensity(covariance_type="lowrank").fit(X)
+    np.testing.assert_array_equal(density.score_samples(X), full.score_samples(X))
+
+
+def factor_mixture(n, seed, d=60, n_clusters=4, rank=4):
+    """Rows, and their log-densities."""
+    rng = np.random.default_rng(7)
+    means = rng.normal(size=(n_clusters, d))
+    loadings = 0.6 * rng.normal(size=(n_clusters, rank, d))
+    noises = rng.uniform(0.3, 0.6, size=(n_clusters, d))
+    rng = np.random.default_rng(seed)
+    cluster = rng.integers(n_clusters, size=n)
+    X = means[cluster] + np.sqrt(noises[cluster]) * rng.normal(size=(n, d))
+    X += np.einsum("nr,nrd->nd", rng.normal(size=(n, rank)), loadings[cluster])
+    logs = [
+        multivariate_normal(m, f.T @ f + np.diag(s)).logpdf(X)
+        for m, f, s in zip(means, loadings, noises, strict=True)
+    ]
+    return X, np.logaddexp.reduce(logs, axis=0) - np.log(n_clusters)
+
+
+def test_factor_mixtures_are_found():
+    X, _ = factor_mixture(2000, 0)
+    new, log_density = factor_mixture(500, 1)
+    density = OnlineKDEDensity(covariance_type=LowRankCovariance(rank=4))
+    for n in (50, 200, 2000):
+        density.fit(X[:n])
+        shrunk = LedoitWolf().fit(X[:n])
+        gaussian = multivariate_normal(shrunk.location_, shrunk.covariance_).logpdf(new)
+        assert density.score(new) > gaussian.mean() - 1.0
+    assert density.score(new) > log_density.mean() - 3.0
+    assert density.n_components_ < 300
+    # All moments that are held are those of the rows.
+    counts, means = density.weights_, density.means_
+    held = structure_of(density.covariances_).variances(density.covariances_)
+    mean = counts @ means
+    np.testing.assert_allclose(mean, X.mean(axis=0), atol=1e-10)
+    np.testing.assert_allclose(counts @ (held + (means - mean) ** 2), X.var(axis=0), rtol=1e-10)
+
+
+def test_correlations_tell_classes_apart():
+    """Classes of the same means and variances."""
+    rng = np.random.default_rng(0)
+    d, n = 20, 1200
+    y = rng.integers(2, size=n)
+    directions = rng.normal(size=(2, 2, d))
+    directions /= np.sqrt(np.square(directions).sum(axis=1, keepdims=True))
+    X = np.einsum("nr,nrd->nd", rng.normal(size=(n, 2)), directions[y])
+    X += 0.5 * rng.normal(size=(n, d))
+    accuracy = {
+        covariance_type: OnlineKDEClassifier(covariance_type=covariance_type)
+        .fit(X[:800], y[:800])
+        .score(X[800:], y[800:])
+        for covariance_type in ("diag", LowRankCovariance(rank=2))
+    }
+    diag, low_rank = accuracy.values()
+    assert low_rank > max(0.9, diag + 0.1)

@@ -1,0 +1,48 @@
+"""What says the same in several places, and what an installed package must be able to do."""
+
+import re
+import subprocess
+import sys
+import sysconfig
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import skokde
+
+ROOT = Path(__file__).parents[1]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+
+
+def found(pattern, name):
+    return re.findall(pattern, (ROOT / name).read_text("utf-8"), re.MULTILINE)
+
+
+def test_one_version():
+    version = PYPROJECT["project"]["version"]
+    assert skokde.__version__ == version
+    assert found(r"^version: (.*)$", "CITATION.cff") == [version]
+    assert found(r'^  version: "(.*)"$', "conda/recipe.yaml") == [version]
+    # What is not released yet stands above the last release, if there was one.
+    assert found(r"^## \[(.*?)\]", "CHANGELOG.md")[:2] in (["Unreleased"], ["Unreleased", version])
+
+
+def test_the_conda_recipe_asks_for_what_pyproject_asks_for():
+    asked = {}
+    for section, lines in found(r"^  (host|run):\n((?:    - .*\n)+)", "conda/recipe.yaml"):
+        names = re.findall(r"- (.*)", lines)
+        asked[section] = {name.replace(" ", "") for name in names} - {"python", "pip"}
+    requires = {name.lower() for name in PYPROJECT["build-system"]["requires"]}
+    assert asked == {"host": requires, "run": set(PYPROJECT["project"]["dependencies"])}
+    command = PYPROJECT["tool"]["cibuildwheel"]["test-command"]
+    assert command in " ".join((ROOT / "conda" / "recipe.yaml").read_text("utf-8").split())
+
+
+@pytest.mark.skipif(
+    not sysconfig.get_config_var("Py_GIL_DISABLED"), reason="this Python has always a lock"
+)
+def test_importing_leaves_a_free_threaded_python_without_its_lock():
+    # A module that does not declare that it can do without brings the lock back, with a warning.
+    code = "import sys, skokde; sys.exit(sys._is_gil_enabled())"
+    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)
