@@ -16,7 +16,8 @@ for ax, calibrate, color in zip(axes, (False, True), (RED, BLUE), strict=True):
     p = classifier.fit(X[train], y[train]).predict_proba(X[test])
     right = p.argmax(axis=1) == y[test]
     n_rows, edges = np.histogram(p.max(axis=1), np.linspace(0.2, 1.0, 9))
-    share = np.histogram(p.max(axis=1), edges, weights=right.astype(float))[0] / np.maximum(n_rows, 1)
+    n_right = np.histogram(p.max(axis=1), edges, weights=right.astype(float))[0]
+    share = n_right / np.maximum(n_rows, 1)
     many = n_rows >= 5
     sure = 0.5 * (edges[1:] + edges[:-1])
     ax.plot([0.2, 1.0], [0.2, 1.0], color=GREY, linewidth=0.8)
