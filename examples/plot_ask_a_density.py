@@ -40,8 +40,8 @@ print(f"share of the points there: {(X > 0).all(axis=1).mean():.3f}")
 # -----------------------------------
 # Left, lines enclose the smallest regions in which 50 and 90 % of the points are expected; stars
 # are the modes, and points have the color of the mode that is uphill from them. Middle, densities
-# of y where x is known, along the three dotted lines, with their central intervals of 90 %: at x =
-# 0 there are two branches. Right, new points.
+# of y where x is known, along the three dotted lines, with their central intervals of 90 %: at 0
+# and 1.5 there are two branches. Right, new points.
 
 EDGES = (-2.6, 3.2)
 SLICES = (-1.5, 0.0, 1.5)

@@ -60,7 +60,8 @@ for i, load in enumerate(SETS.values()):
 # ------------------------------
 # Marks are single shuffles, bars their means. The defaults hold more components, and their
 # probabilities can be trusted more: on iris and cancer their log-loss is a fraction of that with
-# the paper's settings. On wine, where hardly a row is in doubt, it is the other way round.
+# the paper's settings. On wine, where hardly a row is in doubt, it is the other way round (two of
+# the marks are below the axis).
 
 COLORS = ("#56b4e9", "#0072b2", "#999999")
 figure, axes = plt.subplots(1, 3, figsize=(12, 3.8), layout="constrained")
