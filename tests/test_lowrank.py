@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 from sklearn.covariance import LedoitWolf
+from skokde._engine._log_density import decompose, log_mixtures
 
 from skokde import OnlineKDEClassifier, OnlineKDEDensity
 from skokde._engine import lowrank
-from skokde._engine._log_density import decompose, log_mixtures
 from skokde._engine.covariance import structure_of
 from skokde._engine.whitening import frame_of
 from skokde.covariance import LowRankCovariance
