@@ -1,0 +1,30 @@
+import matplotlib.pyplot as plt
+import numpy as np
+from drawing import BLUE, bare, draw_density
+
+from skokde import OnlineKDEDensity
+
+rng = np.random.default_rng(0)
+angle = rng.uniform(0.0, 2.0 * np.pi, 2000)
+ring = np.column_stack([np.cos(angle), np.sin(angle)]) + rng.normal(0.0, 0.05, (2000, 2))
+bell = rng.normal(0.0, 1.0, (2000, 2))
+
+figure, axes = plt.subplots(2, 4, figsize=(9, 4.2), layout="constrained")
+for row, X, side in zip(axes, (ring, bell), (1.5, 3.5), strict=True):
+    density = OnlineKDEDensity().fit(X)
+    weights = density.expert_weights_
+    draw_density(row[0], density, (-side, side, -side, side))
+    bare(row[0])
+    labels = {
+        "width": ["1/16", "1/4", "1/2", "2"],
+        "threshold": ["0.01", "0.04", "0.08", "0.16", "0.32", "0.64"],
+        "shape": ["full", "half", "diag"],
+    }
+    for ax, (kind, names) in zip(row[1:], labels.items(), strict=True):
+        # A threshold that was given up is no longer listed.
+        names = names[-len(weights[kind]) :]
+        ax.bar(names, weights[kind], color=BLUE)
+        ax.set(ylim=(0.0, 1.0), yticks=[0.0, 0.5, 1.0])
+        ax.tick_params(labelsize=8)
+        if X is ring:
+            ax.set_title(kind)
