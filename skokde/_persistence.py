@@ -207,8 +207,12 @@ def check_calibration(calibration: Calibration, n_classes: int, d: int) -> None:
     expect_whole(calibration.refreshed, "refreshed", 0)
     expect_whole(calibration.next_checkpoint, "next_checkpoint", 0)
     if calibration.covariance is not None:
-        shape = np.shape(calibration.covariance)
-        expect(shape in ((d,), (d, d)), "covariance", f"of {d} features")
+        covariance, shape = np.asarray(calibration.covariance), np.shape(calibration.covariance)
+        expect(
+            len(shape) in (1, 2) and structure_of(covariance[None]).holds(shape, d),
+            "covariance",
+            f"of {d} features",
+        )
         expect_array(calibration.covariance, "covariance", shape)
     if calibration.last is not None:
         expect(len(calibration.last) == 2, "last row")

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 from sklearn.covariance import LedoitWolf
+from skokde._engine._log_density import decompose, log_mixtures
 
 from skokde import OnlineKDEClassifier, OnlineKDEDensity
 from skokde._engine import lowrank
@@ -227,20 +228,43 @@ def test_factor_mixtures_are_found():
     np.testing.assert_allclose(counts @ (held + (means - mean) ** 2), X.var(axis=0), rtol=1e-10)
 
 
-def test_correlations_tell_classes_apart():
-    """Classes of the same means and variances."""
+def test_components_of_few_samples():
+    """They have no noise, and are decomposed as the compiled functions do it."""
     rng = np.random.default_rng(0)
-    d, n = 20, 1200
+    d, rank, widths, shrinks = 12, 3, np.array([1.0, 2.5]), np.array([1.0, 0.7])
+    directions, means = rng.normal(size=(4, rank, d)), rng.normal(size=(6, d))
+    directions[1, 1:] = 0.0
+    ours = lowrank.decompose(means, directions, widths, shrinks)
+    matrices = np.swapaxes(directions, 1, 2) @ directions
+    theirs = decompose(means, matrices.reshape(4, -1), widths, shrinks)
+    np.testing.assert_array_equal(ours[4], theirs[4])
+    np.testing.assert_allclose(ours[5], theirs[5], rtol=1e-8)
+    X = rng.normal(size=(7, d))
+    arrays = np.full(6, -np.log(6.0)), means, np.zeros(6, dtype=np.intp)
+    weights = np.eye(2)[:, None]
+    scores = [
+        log_mixtures(X, weights, None, *arrays, *found, widths, shrinks) for found in (ours, theirs)
+    ]
+    np.testing.assert_allclose(*scores, rtol=1e-7)
+    held = np.concatenate([np.square(directions).sum(axis=1, keepdims=True), directions], axis=1)
+    assert lowrank.is_thin(held).all()
+    held[2, 0] *= 1.0 + 1e-9
+    assert list(lowrank.is_thin(held)) == [True, True, False, True]
+
+
+def test_classes_of_the_same_variances():
+    """What tells them apart are correlations alone."""
+    rng = np.random.default_rng(0)
+    d, n = 30, 900
     y = rng.integers(2, size=n)
-    directions = rng.normal(size=(2, 2, d))
-    directions /= np.sqrt(np.square(directions).sum(axis=1, keepdims=True))
-    X = np.einsum("nr,nrd->nd", rng.normal(size=(n, 2)), directions[y])
-    X += 0.5 * rng.normal(size=(n, d))
-    accuracy = {
-        covariance_type: OnlineKDEClassifier(covariance_type=covariance_type)
-        .fit(X[:800], y[:800])
-        .score(X[800:], y[800:])
-        for covariance_type in ("diag", LowRankCovariance(rank=2))
-    }
-    diag, low_rank = accuracy.values()
-    assert low_rank > max(0.9, diag + 0.1)
+    # Two features each with a sign in common, or with opposite ones.
+    common = rng.normal(size=(n, d // 2))
+    X = np.concatenate([common, np.where(y, 1.0, -1.0)[:, None] * common], axis=1)
+    X += 1.5 * rng.normal(size=(n, d))
+    log_loss = []
+    for covariance_type in ("diag", LowRankCovariance(rank=15)):
+        classifier = OnlineKDEClassifier(covariance_type=covariance_type).fit(X[:600], y[:600])
+        proba = classifier.predict_proba(X[600:])
+        log_loss.append(-np.log(proba[np.arange(300), y[600:]]).mean())
+    diag, low_rank = log_loss
+    assert low_rank < diag - 0.1

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
 from skokde._engine._log_density import log_mixtures
 from skokde._engine.covariance import CovarianceStructure, LowRankCovariance
 from skokde._engine.kde import KernelFamily, log, log_sum, nothing_decomposed
-from skokde._engine.lowrank import Analysers, Whitener, noise
+from skokde._engine.lowrank import Analysers, Whitener, decompose, is_thin, noise
 from skokde._engine.whitening import Frame
 
 
@@ -38,29 +38,15 @@ class LowRankFamily(KernelFamily):
     def log_mixtures_of_points(
         self, points: np.ndarray, weights: np.ndarray, besides: np.ndarray | None = None
     ) -> np.ndarray:
-        kernels, n, m = self.kernels, self.kernels.n_kernels, len(self.models.covariances)
-        # Where there are single Gaussians, the last component is their mean.
-        diracs = slice(m, len(self.centers) - (kernels.n_gaussians > 0))
+        kernels, n = self.kernels, self.kernels.n_kernels
+        whitened, log_det, log_weights, centers, parts, *decomposed = self._compiled
         logs = []
-        if diracs.stop > m:
-            parts, whitened, log_det = self.models.parts[diracs], as_they_are, 0.0
-            if self._whitener is not None:
-                whitened, log_det = self._whitener.points, self._whitener.log_det
-            logs.append(
-                log_det
-                + log_mixtures(
-                    whitened(points),
-                    np.ascontiguousarray(weights[:, : parts.max() + 1, :n]),
-                    None,
-                    self.log_weights[diracs],
-                    whitened(self.centers[diracs]),
-                    parts,
-                    *nothing_decomposed(points.shape[1], n),
-                    kernels.widths[:n],
-                    kernels.shrinks[:n],
-                )
-            )
-        for part in np.unique(self.models.parts[:m]):
+        if len(parts):
+            of_kernels = np.ascontiguousarray(weights[:, : parts.max() + 1, :n])
+            widths = kernels.widths[:n], kernels.shrinks[:n]
+            arrays = log_weights, centers, parts, *decomposed, *widths
+            logs.append(log_det + log_mixtures(whitened(points), of_kernels, None, *arrays))
+        for part in np.unique(self.models.parts[: len(self._thin)][~self._thin]):
             for width in np.flatnonzero(weights[:, part, :n].any(axis=0)):
                 of_part = self._log_density_of_part(points, part, width)
                 logs.append(of_part[:, None] + log(weights[:, part, width]))
@@ -73,11 +59,50 @@ class LowRankFamily(KernelFamily):
             return np.full((len(points), len(weights)), -np.inf)
         return kernels.frame.log_det + log_sum(np.array(logs))
 
+    @cached_property
+    def _thin(self) -> np.ndarray:
+        """Which compounds (m,) have no noise."""
+        return is_thin(self.models.covariances)
+
+    @cached_property
+    def _compiled(self) -> tuple[Any, ...]:
+        """What a compiled function scores: Diracs, and compounds without noise.
+
+        In coordinates in which kernels are the identity they differ from it by a few directions.
+
+        Returns
+        -------
+        whitened : callable
+            From the kernels' frame to these coordinates.
+        log_det : float
+            Of that map.
+        log_weights, centers, parts, *decomposed : arrays
+            See `log_mixtures`.
+        """
+        kernels, n, m = self.kernels, self.kernels.n_kernels, len(self.models.covariances)
+        # Where there are single Gaussians, the last component is their mean.
+        diracs = np.arange(m, len(self.centers) - (kernels.n_gaussians > 0))
+        thin = np.flatnonzero(self._thin)
+        chosen = np.append(thin, diracs)
+        whitener, d = self._whitener, self.centers.shape[1]
+        whitened, log_det = as_they_are, 0.0
+        if whitener is not None:
+            whitened, log_det = whitener.points, whitener.log_det
+        centers = np.ascontiguousarray(whitened(self.centers[chosen]))
+        decomposed = nothing_decomposed(d, n)
+        if len(thin):
+            directions = whitened(self._in_frame[thin, 1:].reshape(-1, d)).reshape(len(thin), -1, d)
+            widths = kernels.widths[:n], kernels.shrinks[:n]
+            decomposed = decompose(centers, directions, *widths)
+        arrays = self.log_weights[chosen], centers, self.models.parts[chosen]
+        return whitened, log_det, *arrays, *decomposed
+
     def _log_density_of_part(self, points: np.ndarray, part: int, width: int) -> np.ndarray:
-        """Log-densities (n,) of points under the compounds of a part of the model."""
+        """Log-densities (n,) of points under the compounds of a part that have noise."""
         key = int(part), int(width)
         if key not in self._analysers:
-            chosen = np.flatnonzero(self.models.parts[: len(self.models.covariances)] == part)
+            of_part = self.models.parts[: len(self._thin)] == part
+            chosen = np.flatnonzero(of_part & ~self._thin)
             b, a = self.kernels.widths[width], self.kernels.shrinks[width]
             covariances, kernel = self._in_frame[chosen], self._kernel
             of_kernel = np.broadcast_to(b * kernel[1:], (len(chosen), *kernel[1:].shape))

@@ -20,6 +20,8 @@ N_STEPS = 2
 FEW_ROWS = 4
 # Of the variance along the longest direction.
 ROUNDING = 1e-14
+# Of a variance: what noise may be lost beside a kernel's.
+THIN = 1e-12
 
 
 def noise(covariances: np.ndarray) -> np.ndarray:
@@ -156,6 +158,42 @@ def noise_of_correlations(covariance: np.ndarray, count: float) -> float:
         return 1.0
     part = 1.0 - 2.0 / d
     return float(min(1.0, max(part * square + d * d, 0.0) / ((max(count, 1.0) + part) * beyond)))
+
+
+def is_thin(covariances: np.ndarray) -> np.ndarray:
+    """Which covariances (n, 1 + r, d) have no noise but for rounding, as those of few samples."""
+    return (noise(covariances) <= THIN * covariances[:, 0]).all(axis=1)
+
+
+def decompose(
+    means: np.ndarray, directions: np.ndarray, widths: np.ndarray, shrinks: np.ndarray
+) -> tuple[np.ndarray, ...]:
+    """What the compiled `decompose` gives of thin covariances, from directions (m, r, d).
+
+    Parameters
+    ----------
+    means : (k, d) array
+        Of components of which the first m have a covariance.
+    directions : (m, r, d) array
+    widths, shrinks : (n_widths,) arrays
+    """
+    (m, _, d), n_widths = directions.shape, len(widths)
+    values, vectors = np.linalg.eigh(directions @ directions.transpose(0, 2, 1))
+    used = values > ROUNDING * values[:, -1:]
+    owner, _ = np.nonzero(used)
+    axes = (vectors.transpose(0, 2, 1) @ directions)[used] / np.sqrt(values[used])[:, None]
+    narrow = (shrinks * widths) ** 2
+    variances = shrinks**2 * values[used][:, None] + narrow
+    log_dets = np.tile(d * np.log(narrow), (m, 1))
+    np.add.at(log_dets, owner, np.log(variances / narrow))
+    return (
+        axes,
+        np.einsum("nd,nd->n", axes, means[owner]),
+        1.0 / variances - 1.0 / narrow,
+        np.zeros((0, n_widths)),
+        np.append(0, np.cumsum(np.count_nonzero(used, axis=1))),
+        log_dets,
+    )
 
 
 class Whitener:
