@@ -26,14 +26,15 @@ from sklearn.preprocessing import scale
 from skokde import OnlineKDEClassifier, OnlineKDEImputer
 
 rng = np.random.default_rng(0)
-angle = rng.uniform(0.0, 2.0 * np.pi, 500)
-ring = np.column_stack([np.cos(angle), np.sin(angle)]) + 0.07 * rng.normal(size=(500, 2))
-incomplete = rng.random(500) < 0.4
+angle = rng.uniform(0.0, 2.0 * np.pi, 300)
+ring = np.column_stack([np.cos(angle), np.sin(angle)]) + 0.07 * rng.normal(size=(300, 2))
+incomplete = rng.random(300) < 0.4
 ring[incomplete, 1] = np.nan
 
+imputer = OnlineKDEImputer(random_state=0).fit(ring)
 figure, axes = plt.subplots(1, 2, figsize=(8.4, 4.2), sharey=True, layout="constrained")
 for ax, sample_posterior in zip(axes, (False, True), strict=True):
-    imputer = OnlineKDEImputer(sample_posterior=sample_posterior, random_state=0).fit(ring)
+    imputer.set_params(sample_posterior=sample_posterior)
     filled = imputer.transform(ring[incomplete])
     ax.plot(*ring[~incomplete].T, ".", color="0.6", markersize=4, label="complete")
     ax.plot(*filled.T, ".", color="#d55e00", markersize=5, label="filled in")
@@ -82,7 +83,7 @@ for share in SHARES:
 # What it costs
 # -------------
 # With 40 % of the values missing one row in 21 is complete, and learning these alone is by far the
-# worst way; with 10 % it is no loss here.
+# worst way.
 
 STYLES = (("o-", "#0072b2"), ("s--", "#d55e00"), ("^:", "#767676"))
 figure, axes = plt.subplots(1, 2, figsize=(10, 4.0), layout="constrained")
