@@ -29,6 +29,7 @@ from skokde import OnlineKDEClassifier, OnlineKDEDensity
 N_CLUSTERS, N_DIRECTIONS = 10, 16
 SIZES = {384: (300, 1000, 20000), 1536: (5000,)}
 N_TEST = 1000
+N_TRAINED = {"digits": (300, 900), "gas": (5022,)}
 FLOOR = -690.8  # of log-densities, as in the evaluation
 
 
@@ -119,7 +120,9 @@ def of_mixture(task: tuple[str, int, int]) -> dict[str, Any]:
 def in_processes(function: Callable[[Any], Any], tasks: list[Any]) -> Iterator[Any]:
     """Results, each from a new process, so that memory is its own."""
     with ProcessPoolExecutor(1, get_context("spawn"), max_tasks_per_child=1) as pool:
-        yield from pool.map(function, tasks)
+        for result in pool.map(function, tasks):
+            print(result, flush=True)
+            yield result
 
 
 def mixtures(options: argparse.Namespace) -> pd.DataFrame:
@@ -128,11 +131,11 @@ def mixtures(options: argparse.Namespace) -> pd.DataFrame:
 
 
 def of_classes(task: tuple[str, int, str, Any]) -> dict[str, Any]:
-    """A classifier of the first rows, tested on the last half of the others."""
+    """A classifier of the first rows, tested on the last ones."""
     name, n, covariance_type, folder = task
     X, y = load_digits(return_X_y=True) if name == "digits" else load_dataset(name, folder)[1:3]
     order = np.random.default_rng(0).permutation(len(X))
-    train, test = order[:n], order[len(X) // 2 if name == "digits" else 3 * len(X) // 4 :]
+    train, test = order[:n], order[N_TRAINED[name][-1] :]
     with threadpool_limits(1):
         start = time.process_time()
         classifier = OnlineKDEClassifier(covariance_type=covariance_type).fit(X[train], y[train])
@@ -155,7 +158,8 @@ def of_classes(task: tuple[str, int, str, Any]) -> dict[str, Any]:
 def classes(options: argparse.Namespace) -> pd.DataFrame:
     tasks = [
         (name, n, covariance_type, options.data)
-        for name, n in (("digits", 300), ("digits", 890), ("gas", 5000))
+        for name, sizes in N_TRAINED.items()
+        for n in sizes
         for covariance_type in ("lowrank", "diag", "spherical", "full")
         if (name, covariance_type) != ("gas", "spherical")
     ]

@@ -35,6 +35,7 @@ class CovarianceStructure(ABC):
 
     One of your own is a subclass of :class:`FullCovariance` or :class:`DiagonalCovariance` with a
     name and a method :meth:`shaped`; the others are right for each structure of the same layout.
+    Arrays of covariances are (..., d, d), (..., d) or (..., 1 + r, d).
 
     Attributes
     ----------
@@ -410,7 +411,7 @@ class LowRankCovariance(CovarianceStructure):
     """Covariances of low rank and a diagonal: a mixture of factor analysers.
 
     A covariance is a (1 + r, d) array: variances, and r directions whose products with themselves
-    are the correlations. Kernels are diagonal.
+    are the correlations. Kernels have as many where their width is predicted, else none.
 
     Parameters
     ----------
