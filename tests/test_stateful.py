@@ -156,7 +156,8 @@ def check_moments(density, X, counts):
     # What such errors of the rows would make of the covariance.
     allowed = np.outer(spread + error, spread + error) - np.outer(spread, spread)
     right = np.abs(within + between - covariance) <= allowed
-    assert (right if density.covariances_.ndim == 3 else np.diagonal(right)).all()
+    d = X.shape[1]
+    assert (right if density.covariances_.shape[1:] == (d, d) else np.diagonal(right)).all()
 
 
 def check_uncompressed(density, X, counts):
@@ -452,6 +453,18 @@ def test_what_is_set_takes_effect_with_rows_that_count_nothing():
     classifier.partial_fit(X[:3], y[:3], sample_weight=np.zeros(3))
     assert max(density.n_components_ for density in classifier.estimators_) <= 2
     assert classifier.class_count_.tolist() == [15.0, 15.0]
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "diag"])
+def test_a_row_of_large_weight_makes_all_that_came_since_vanish(covariance_type):
+    """Where it repeats a row that a compression has left alone."""
+    X = np.append(np.arange(40.0), 1000.0)[:, None]
+    density = OnlineKDEDensity(covariance_type=covariance_type, forgetting_factor=0.97).fit(X[::-1])
+    assert density.means_[density._mixture.n_compounds, 0] == 1000.0
+    assert density._mixture.n_compounds < density._state.n_compressed
+    density.partial_fit([[1.5], [2.5]]).partial_fit([[1000.0]], sample_weight=[1e6])
+    assert not density._mixture.counts[density._state.n_compressed :].any()
+    assert density.score([[1000.0]]) > density.score([[20.0]]) > -np.inf
 
 
 @pytest.mark.parametrize("far", [1e3, 1e6, 1e12])

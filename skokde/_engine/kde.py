@@ -379,6 +379,8 @@ class KDE:
         for number, (added, fade) in enumerate(zip(counts, fades, strict=True)):
             family = self.families[number]
             n, before, total = family.kernels.n_kernels, fade * family.models.count, added.sum()
+            if total == 0.0:  # a row of large weight, where there was one before, fades all others
+                continue
             share, held = total / (before + total), weights[number].copy()
             of_later.append(share * (family.masses @ held[:, :, :n])[:, None])
             held[:, :, :n] *= 1.0 - share
