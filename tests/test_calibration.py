@@ -11,6 +11,7 @@ from sklearn.metrics import log_loss
 
 import skokde._density
 import twins
+from marks import quick
 from skokde import OnlineKDEClassifier, OnlineKDEDensity
 from skokde._calibration import (
     FIRST_CHECKPOINT,
@@ -29,7 +30,7 @@ from skokde._engine.pooling import Discriminant, LogLinearPool, learn_pool
 from skokde._engine.state import State
 from skokde._validation import check_settings
 
-both_structures = pytest.mark.parametrize("covariance_type", ["full", "diag"])
+both_structures = pytest.mark.parametrize("covariance_type", quick(["full", "diag"]))
 
 
 def stream(n=400, d=2, n_classes=3, *, seed=0, apart=2.0):

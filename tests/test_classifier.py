@@ -13,13 +13,14 @@ from sklearn.utils import shuffle
 
 import skokde._density
 import twins
+from marks import quick
 from skokde import OnlineKDEClassifier, OnlineKDEDensity
 from skokde._engine.bandwidth import normal_reference
 from skokde._engine.experts import empty_state
 from skokde._engine.learn import learn
 from skokde._validation import check_settings
 
-both_structures = pytest.mark.parametrize("covariance_type", ["full", "diag"])
+both_structures = pytest.mark.parametrize("covariance_type", quick(["full", "diag"]))
 
 NAMES = {
     "strings": np.array(["setosa", "b", "zz"]),

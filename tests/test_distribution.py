@@ -14,6 +14,7 @@ from scipy.integrate import dblquad, quad
 from scipy.special import logsumexp
 from sklearn.exceptions import NotFittedError
 
+from marks import quick
 from skokde import OnlineKDEClassifier, OnlineKDEDensity
 from skokde.distribution import (
     GaussianMixtureDistribution,
@@ -23,7 +24,7 @@ from skokde.distribution import (
     kl_divergence,
 )
 
-both_structures = pytest.mark.parametrize("covariance_type", ["full", "diag"])
+both_structures = pytest.mark.parametrize("covariance_type", quick(["full", "diag"]))
 
 
 def mixture(d=3, k=4, covariance_type="full", seed=0, zero=False, names=None, spread=3.0):

@@ -12,9 +12,10 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from marks import quick
 from skokde import OnlineKDEClassifier, OnlineKDEDensity, OnlineKDEImputer
 
-both_structures = pytest.mark.parametrize("covariance_type", ["full", "diag"])
+both_structures = pytest.mark.parametrize("covariance_type", quick(["full", "diag"]))
 
 
 def line(n=400, seed=0):

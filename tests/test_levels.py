@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import twins
+from marks import quick
 from skokde import OnlineKDEClassifier, OnlineKDEDensity
 from skokde._engine.compression import THRESHOLDS, Compressed, compress
 from skokde._engine.experts import (
@@ -20,7 +21,7 @@ from skokde._engine.kde import KernelFamily, components_in, log_densities_of_gro
 from skokde._engine.mixture import Resolutions
 from skokde._validation import check_settings
 
-both_structures = pytest.mark.parametrize("covariance_type", ["full", "diag"])
+both_structures = pytest.mark.parametrize("covariance_type", quick(["full", "diag"]))
 N_LEVELS = len(THRESHOLDS) - 1
 
 

@@ -271,6 +271,7 @@ def test_what_was_merged_is_unlearned_by_forgetting():
     np.testing.assert_allclose(moments(merged)[1], moments(stream)[1], atol=0.05)
 
 
+@pytest.mark.slow
 def test_the_newest_samples_are_those_of_the_last_one():
     X, y = labelled(900)
     X[600:] += 20.0

@@ -17,7 +17,7 @@ from skokde._engine.pooling import DEGREES_OF_FREEDOM, Discriminant
 from skokde._incomplete import MOST_WAITING, Waiting, complete
 from skokde.distribution import GaussianMixtureDistribution
 
-both_structures = pytest.mark.parametrize("covariance_type", ["full", "diag"])
+both_structures = pytest.mark.parametrize("covariance_type", quick(["full", "diag"]))
 both_estimators = pytest.mark.parametrize(
     "Estimator", [OnlineKDEDensity, OnlineKDEClassifier], ids=["density", "classifier"]
 )

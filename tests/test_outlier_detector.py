@@ -19,10 +19,11 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import skokde._outliers
+from marks import quick
 from skokde import DegenerateDataWarning, OnlineKDEDensity, OnlineKDEOutlierDetector
 from skokde._outliers import LEAST_HELD, LEVEL, LOWEST, MOST_HELD, Reference
 
-both_structures = pytest.mark.parametrize("covariance_type", ["full", "diag"])
+both_structures = pytest.mark.parametrize("covariance_type", quick(["full", "diag"]))
 
 SETTINGS = {
     "defaults": {},

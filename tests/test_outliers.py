@@ -13,7 +13,7 @@ from skokde._engine.outliers import inliers
 
 RULES = ("predictive", "plugin", "okde", "silverman", 0.5)
 every_rule = pytest.mark.parametrize("bandwidth", RULES)
-both_structures = pytest.mark.parametrize("covariance_type", ["full", "diag"])
+both_structures = pytest.mark.parametrize("covariance_type", quick(["full", "diag"]))
 
 
 def diracs(X, counts=None):

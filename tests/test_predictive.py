@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from scipy.stats import multivariate_normal
 
 import twins
+from marks import quick
 from skokde import OnlineKDEDensity
 from skokde._base import Snapshot
 from skokde._engine.bandwidth import (
@@ -52,7 +53,7 @@ from skokde._engine.outliers import inliers
 from skokde._engine.shrinkage import shrink_covariance
 from skokde._engine.state import INITIAL_LIMIT, State
 
-both_structures = pytest.mark.parametrize("covariance_type", ["full", "diag"])
+both_structures = pytest.mark.parametrize("covariance_type", quick(["full", "diag"]))
 
 N_EXPERTS = len(KERNEL_SCALES) + len(GAUSSIAN_SCALES)
 SOME_COUNTS = np.linspace(0.5, 3.0, N_EXPERTS)

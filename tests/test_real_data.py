@@ -218,6 +218,7 @@ def test_weights_of_the_widths_matter(case):
     assert losses.mean() > 2.0 * losses.std(ddof=1) / np.sqrt(len(losses))
 
 
+@pytest.mark.slow
 # Of the others the densities alone are nearly calibrated.
 @pytest.mark.parametrize("case", DEFAULTS[4:6], ids=IDS[4:6])
 def test_bands_notice_a_lack_of_calibration(case):

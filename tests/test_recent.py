@@ -27,7 +27,7 @@ from skokde._engine.recent import (
 )
 from skokde._validation import check_settings
 
-both_structures = pytest.mark.parametrize("covariance_type", ["full", "diag"])
+both_structures = pytest.mark.parametrize("covariance_type", quick(["full", "diag"]))
 
 
 def density(**parameters):

@@ -19,10 +19,11 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from marks import quick
 from skokde import DegenerateDataWarning, OnlineKDEDensity, OnlineKDERegressor
 from skokde.distribution import GaussianMixtureDistribution, crps
 
-both_structures = pytest.mark.parametrize("covariance_type", ["full", "diag"])
+both_structures = pytest.mark.parametrize("covariance_type", quick(["full", "diag"]))
 LEVELS = [0.05, 0.5, 0.95]
 
 
