@@ -5,7 +5,8 @@
 
 mixtures: rows from ten clusters, each with 16 directions and noise, of 128, 384 and 1,536 features;
 how many nats densities are below the true one, how well rows without correlations are told apart,
-CPU time and memory. classes: gas and digits, accuracy and log-densities. It takes half an hour; tables (CSV and Markdown) go to --out.
+CPU time and memory. classes: gas and digits, accuracy and log-densities. It takes a quarter of an
+hour; tables (CSV and Markdown) go to --out.
 """
 
 if __name__ == "__main__":
