@@ -114,6 +114,8 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         What the densities are weighted with, of sum one.
     estimators_ : list of OnlineKDEDensity
         One for each class, in the order of ``classes_``; not fitted while its class has no sample.
+    n_components_ : int
+        Components of all classes.
     corrected_features_ : ndarray of shape (n_features,)
         True for features that spread within no class, nor between them, alone or, with full
         covariances, along with others: the kernels' spread is then put in, see
@@ -581,6 +583,16 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         if not prior.any():  # all the weight is on classes without a sample
             prior = seen
         return prior / prior.sum()
+
+    @property
+    def n_components_(self) -> int:
+        """Components of all classes."""
+        if not self.__sklearn_is_fitted__():
+            name = type(self).__name__
+            raise AttributeError(
+                f"{name!r} object has no attribute 'n_components_' before it is fitted"
+            )
+        return self._n_components()
 
     @property
     def corrected_features_(self) -> np.ndarray:

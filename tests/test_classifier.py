@@ -68,6 +68,14 @@ def test_labels_of_any_kind(kind, declared):
     np.testing.assert_array_equal(classifier.classes_[best], predicted)
 
 
+def test_components_are_those_of_all_classes(iris):
+    classifier = OnlineKDEClassifier()
+    assert not hasattr(classifier, "n_components_")
+    classifier.partial_fit(*iris, classes=[0, 1, 2, 3])  # of one there is no row
+    held = [density.n_components_ for density in classifier.estimators_[:3]]
+    assert classifier.n_components_ == sum(held) > 50
+
+
 def test_truth_values_as_labels():
     X, y = blobs()
     classifier = OnlineKDEClassifier().fit(X, y == 1)

@@ -1,6 +1,7 @@
 """What says the same in several places, and what an installed package must be able to do."""
 
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -37,6 +38,17 @@ def test_the_conda_recipe_asks_for_what_pyproject_asks_for():
     assert asked == {"host": requires, "run": set(PYPROJECT["project"]["dependencies"])}
     command = PYPROJECT["tool"]["cibuildwheel"]["test-command"]
     assert command in " ".join((ROOT / "conda" / "recipe.yaml").read_text("utf-8").split())
+
+
+def test_sources_that_are_not_compiled_say_so(tmp_path):
+    # As beside an installed package, where Python is started among the sources.
+    sources = Path(skokde.__file__).parent
+    shutil.copytree(sources, tmp_path / "skokde", ignore=shutil.ignore_patterns("*.so", "*.pyd"))
+    run = subprocess.run(
+        [sys.executable, "-c", "import skokde"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert run.returncode
+    assert "ImportError: skokde is imported from a folder of sources" in run.stderr
 
 
 @pytest.mark.skipif(
