@@ -14,8 +14,8 @@ except ModuleNotFoundError as error:
     if not (error.name or "").startswith("skokde._engine._"):
         raise
     raise ImportError(
-        "skokde is imported from a folder of sources that are not compiled. Start Python in another "
-        "folder, or compile them there: pip install --editable ."
+        "skokde is imported from a folder of sources that are not compiled. Start Python in "
+        "another folder, or compile them there: pip install --editable ."
     ) from error
 
 __version__ = version("skokde")
