@@ -263,7 +263,7 @@ def test_expert_weights(state_of, covariance_type, threshold, bandwidth, memory)
 
 @pytest.mark.parametrize("memory", [1.0, "predictive"])
 @both_structures
-@pytest.mark.parametrize(("d", "n"), [(1, 15), (1, 250), (2, 8)])
+@pytest.mark.parametrize(("d", "n"), quick([(1, 15), (1, 250), (2, 8)], 2))
 def test_what_is_shown_is_what_is_scored(d, n, covariance_type, memory):
     model = fitted(covariance_type, n, d, forgetting_factor=memory)
     mixture = model.distribution().arrays

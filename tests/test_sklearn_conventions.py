@@ -37,7 +37,7 @@ from structures import STRUCTURES
 
 ESTIMATORS = [OnlineKDEDensity, OnlineKDEClassifier]
 both_estimators = pytest.mark.parametrize("Estimator", ESTIMATORS, ids=["density", "classifier"])
-every_structure = pytest.mark.parametrize("covariance_type", quick(STRUCTURES, 2), ids=str)
+every_structure = pytest.mark.parametrize("covariance_type", quick(STRUCTURES), ids=str)
 
 
 @pytest.fixture(scope="module")

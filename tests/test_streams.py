@@ -22,7 +22,7 @@ from marks import quick
 from skokde import OnlineKDEClassifier, OnlineKDEDensity
 from structures import STRUCTURES
 
-every_structure = pytest.mark.parametrize("covariance_type", quick(STRUCTURES, 2), ids=str)
+every_structure = pytest.mark.parametrize("covariance_type", quick(STRUCTURES), ids=str)
 forgetting = pytest.mark.parametrize("forgetting_factor", quick([1.0, "predictive", 0.97, 0.5], 2))
 each_memory = pytest.mark.parametrize("memory", [1.0, "predictive"])
 
