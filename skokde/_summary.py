@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from sklearn.utils.validation import check_is_fitted
 
+from skokde._engine.covariance import CovarianceStructure, FullCovariance
+
 if TYPE_CHECKING:
     from skokde._density import OnlineKDEDensity
-
-# In the order in which they are tried.
-SHAPES = ("full", "half of the correlations", "no correlations")
 
 
 class SummaryMixin:
@@ -113,10 +112,17 @@ def best_experts(density: OnlineKDEDensity) -> list[str]:
         # Those that were given up are the first ones.
         "threshold": settings.thresholds[-len(weights["threshold"]) :],
         "width": [Fraction(scale) for scale in getattr(settings.bandwidth, "kernel_scales", ())],
-        "shape": SHAPES,
+        "shape": [shape_name(shape, settings.structure) for shape in settings.shapes],
         "memory": ["all samples", *settings.memories],
     }
     best = {kind: weights[kind].argmax() for kind in choices if len(weights[kind]) > 1}
     return [
         f"{kind} {choices[kind][i]} ({100 * weights[kind][i]:.0f} %)" for kind, i in best.items()
     ]
+
+
+def shape_name(shape: CovarianceStructure, structure: CovarianceStructure) -> str:
+    """What a shape of kernels has of the covariances."""
+    if shape is structure:
+        return structure.name
+    return "half of the correlations" if isinstance(shape, FullCovariance) else "no correlations"

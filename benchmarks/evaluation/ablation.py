@@ -181,10 +181,10 @@ VARIANTS: dict[str, Variant] = {
         {}, {RULE: Predictive(FINE_KERNEL_SCALES, 0)}
     ),
     "kernels of the data's shape alone": Variant(
-        {}, {"skokde._validation.SHAPES": {name: (s,) for name, s in STRUCTURES.items()}}
+        {}, {"skokde._engine.covariance.SHAPES": {name: (s,) for name, s in STRUCTURES.items()}}
     ),
     "no diagonal kernels": Variant(
-        {}, {"skokde._validation.SHAPES": SHAPES | {"full": SHAPES["full"][:-1]}}
+        {}, {"skokde._engine.covariance.SHAPES": SHAPES | {"full": SHAPES["full"][:-1]}}
     ),
     "the best estimate of each shape chosen, not mixed": Variant(
         {}, {"skokde._engine.experts.Grid.counts": _best_alone}
