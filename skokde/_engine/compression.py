@@ -13,7 +13,7 @@ from skokde._engine.bandwidth import KernelFrame
 from skokde._engine.covariance import CovarianceStructure, flatten, structure_of
 from skokde._engine.goldberger import two_means
 from skokde._engine.kde import Components, components_in, factorize
-from skokde._engine.mixture import Mixture, SampleModel, moments_of_groups
+from skokde._engine.mixture import Mixture, SampleModel, members_of_groups, moments_of_groups
 from skokde._engine.whitening import Frame
 
 # Detailed models are clustered under a bandwidth of H / 8.
@@ -201,8 +201,7 @@ def merge_groups(
     """
     structure = structure_of(mixture.covariances)
     m, d = mixture.n_compounds, mixture.n_features
-    members = np.argsort(labels, kind="stable")
-    starts = np.searchsorted(labels[members], np.arange(labels.max() + 2))
+    members, starts = members_of_groups(labels)
     counts, means, covariances = structure.group_moments(*mixture.sample_model, members, starts)
     merged, first = np.diff(starts) > 1, members[starts[:-1]]
     # A cluster of equal samples is a Dirac again.

@@ -222,8 +222,7 @@ class CompiledStructure(CovarianceStructure):
     def drawn(self, covariance: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         deviations = np.sqrt(self.variances(covariance))
         # In units of these: what has no spread stays without, to the last bit.
-        units = np.where(deviations > 0.0, deviations, 1.0)
-        root, _, _ = self.roots(self.rescale(covariance, 1.0 / units))
+        root, _, _ = self.roots(self.rescale(covariance, 1.0 / positive(deviations)))
         return deviations * self.map_vectors(rng.standard_normal(len(deviations)), root)
 
     @abstractmethod

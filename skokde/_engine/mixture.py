@@ -290,9 +290,13 @@ def moments_of_groups(
     labels : (k,) array of intp
         The number of each component's group.
     """
+    return match_group_moments(counts, means, covariances, *members_of_groups(labels))
+
+
+def members_of_groups(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Components, group by group, by the number (k,) of each one's; where each group begins."""
     order = np.argsort(labels, kind="stable")
-    starts = np.searchsorted(labels[order], np.arange(labels.max(initial=-1) + 2))
-    return match_group_moments(counts, means, covariances, order, starts)
+    return order, np.searchsorted(labels[order], np.arange(labels.max(initial=-1) + 2))
 
 
 def match_moments(

@@ -53,9 +53,6 @@ def revitalize(mixture: Mixture, frame: Frame, threshold: float) -> Mixture:
     single = ~flatten(covariances).any(axis=1)
     split = (counts[~single], means[~single], covariances[~single])
     return Mixture.join(
-        [
-            mixture.compounds(~revived),
-            (*split, *principal_axis_split(*split[1:], frame)),
-        ],
+        [mixture.compounds(~revived), (*split, *principal_axis_split(*split[1:], frame))],
         [(counts[single], means[single]), mixture.diracs()],
     )

@@ -12,11 +12,7 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from skokde._engine._whitening import covariances_in, points_in, standardize
-from skokde._engine.covariance import (
-    EIGENVALUE_SHARE,
-    CovarianceStructure,
-    flatten,
-)
+from skokde._engine.covariance import EIGENVALUE_SHARE, CovarianceStructure, flatten
 from skokde._engine.lowrank import Whitener
 from skokde._engine.mixture import Mixture
 from skokde._engine.outliers import inliers, moments_of
