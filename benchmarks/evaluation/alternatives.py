@@ -17,11 +17,9 @@ from scipy.special import gammaln, logsumexp
 from sklearn.datasets import load_digits
 from sklearn.metrics import roc_auc_score
 
-import skokde
 from evaluation.datasets import load_dataset
-from evaluation.options import add_common_options
 from evaluation.protocol import StreamSplit
-from evaluation.tables import decimals, frame_markdown, make_tables
+from evaluation.tables import tables_command
 from skokde import DegenerateDataWarning, OnlineKDEClassifier, OnlineKDEDensity
 from skokde._engine.bandwidth import RULES
 from skokde._engine.compression import cluster
@@ -344,18 +342,4 @@ TABLES = {
 
 
 def main(description: str) -> None:
-    parser = argparse.ArgumentParser(
-        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    add_common_options(parser)
-    parser.add_argument("--tables", nargs="+", default=TABLES, choices=TABLES, metavar="TABLE")
-    options = parser.parse_args()
-    tables = {name: lambda make=make: make(options) for name, make in TABLES.items()}
-    make_tables(
-        "alternatives",
-        tables,
-        options.tables,
-        options.out,
-        lambda frame: frame_markdown(frame, decimals(3)),
-        f"skokde {skokde.__version__}",
-    )
+    tables_command("alternatives", description, TABLES, digits=3)

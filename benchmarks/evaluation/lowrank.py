@@ -23,11 +23,9 @@ from sklearn.neighbors import KernelDensity
 from sklearn.pipeline import make_pipeline
 from threadpoolctl import threadpool_limits
 
-import skokde
 from evaluation.cells import peak_memory, start_peak
 from evaluation.datasets import load_dataset
-from evaluation.options import add_common_options
-from evaluation.tables import decimals, frame_markdown, make_tables
+from evaluation.tables import tables_command
 from skokde import OnlineKDEClassifier, OnlineKDEDensity
 
 N_CLUSTERS, N_DIRECTIONS = 10, 16
@@ -203,18 +201,4 @@ TABLES = {"mixtures": mixtures, "classes": classes}
 
 
 def main(description: str) -> None:
-    parser = argparse.ArgumentParser(
-        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    add_common_options(parser)
-    parser.add_argument("--tables", nargs="+", default=TABLES, choices=TABLES, metavar="TABLE")
-    options = parser.parse_args()
-    tables = {name: lambda make=make: make(options) for name, make in TABLES.items()}
-    make_tables(
-        "lowrank",
-        tables,
-        options.tables,
-        options.out,
-        lambda frame: frame_markdown(frame, decimals(2)),
-        f"skokde {skokde.__version__}",
-    )
+    tables_command("lowrank", description, TABLES, digits=2)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,6 +12,9 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 from threadpoolctl import threadpool_limits
+
+import skokde
+from evaluation.options import add_common_options
 
 
 class Value(NamedTuple):
@@ -176,3 +181,26 @@ def make_tables(
         if path.exists():
             parts.append(f"## {name}\n\n{markdown(pd.read_csv(path))}")
     (out / f"{command}.md").write_text("\n\n".join(parts) + "\n")
+
+
+def tables_command(
+    command: str,
+    description: str,
+    tables: dict[str, Callable[[argparse.Namespace], pd.DataFrame]],
+    digits: int,
+) -> None:
+    """Make tables as a command's options say, which each of them gets."""
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add_common_options(parser)
+    parser.add_argument("--tables", nargs="+", default=tables, choices=tables, metavar="TABLE")
+    options = parser.parse_args()
+    make_tables(
+        command,
+        {name: partial(make, options) for name, make in tables.items()},
+        options.tables,
+        options.out,
+        lambda frame: frame_markdown(frame, decimals(digits)),
+        f"skokde {skokde.__version__}",
+    )
