@@ -29,6 +29,7 @@ from skokde._engine.kde import (
 )
 from skokde._engine.merging import fades_of
 from skokde._engine.pooling import (
+    FARTHEST_CLASS,
     Discriminant,
     LogLinearPool,
     linear_discriminants,
@@ -61,7 +62,7 @@ from skokde._validation import (
 from skokde.distribution import GaussianMixtureDistribution
 from skokde.distribution.sampling import draws
 
-# In nats: a class that is farther below the best one is as impossible as this.
+# In nats: a class without a sample is as impossible as one so far below the best one.
 FARTHEST = 1e300
 
 
@@ -355,8 +356,11 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         pool, scored = self._scored_pool(settings)
         groups = self._log_densities_of_groups(X, prior, settings, scored)
         nowhere = np.isneginf(groups.max(axis=(0, 2))) | np.isnan(X).all(axis=1)
-        of_all = [relative(groups, FARTHEST), self._discriminants(X, settings)]
-        joint = pool.logits(log_prior, np.concatenate(of_all))
+        log_densities = np.concatenate([groups, self._discriminants(X, settings)])
+        codes = self._scored(prior)
+        features = np.full_like(log_densities, -FARTHEST)
+        features[..., codes] = relative(log_densities[..., codes], FARTHEST_CLASS)
+        joint = pool.logits(log_prior, features)
         joint[nowhere] = log_prior
         return normalized(joint)
 
@@ -649,6 +653,12 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
             "estimators_",
             f"of {d} features and one covariance_type",
         )
+        covariance = self._calibration.covariance
+        if covariance is not None and seen:
+            shape = seen[0]._mixture.covariances.shape[1:]
+            expect(
+                covariance.shape == shape, "covariance", "of the shape that those of classes have"
+            )
 
     def _checked(self, X: ArrayLike) -> np.ndarray:
         check_is_fitted(self)

@@ -26,7 +26,7 @@ from skokde._calibration import (
 )
 from skokde._engine.covariance import STRUCTURES
 from skokde._engine.experts import build_kde, reference_part
-from skokde._engine.pooling import Discriminant, LogLinearPool, learn_pool
+from skokde._engine.pooling import FARTHEST_CLASS, Discriminant, LogLinearPool, learn_pool
 from skokde._engine.state import State
 from skokde._validation import check_settings
 
@@ -683,6 +683,21 @@ def test_far_rows(covariance_type):
     classifier.partial_fit(np.array([[1e100, -1e100], [1e10, 0.0]]), [0, 1])
     classifier.partial_fit(*stream(100, seed=1))
     assert np.isfinite(classifier.predict_proba(X)).all()
+
+
+@both_structures
+def test_a_row_far_out_is_no_surer_than_what_was_learned(covariance_type):
+    X, y = stream(n=600, n_classes=2, apart=1.0)
+    X[y == 1] *= 0.01  # a narrow class, whose density vanishes next to it
+    classifier = OnlineKDEClassifier(covariance_type=covariance_type).fit(X, y)
+    pool, log_prior = classifier._calibration.pool, np.log(classifier.class_prior_)
+    far = np.array([[20.0, 20.0], [30.0, -20.0]])
+    joint = classifier.predict_joint_log_proba(far)
+    assert (np.abs(np.diff(joint)) > 2.0 * FARTHEST_CLASS).all()
+    pruned = pool.pruned(classifier._scoring_settings().n_groups)
+    most = pruned.exponents.sum() * FARTHEST_CLASS
+    most += np.ptp(log_prior + pruned.offsets)
+    assert (classifier.predict_log_proba(far) >= -most - 1e-9).all()
 
 
 def test_forgetting_follows_what_changes():

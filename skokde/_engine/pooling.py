@@ -29,8 +29,9 @@ from skokde._engine.whitening import FactorFrame, Frame, frame_of
 DEGREES_OF_FREEDOM = 3.0
 # From the mean of a class, in standard deviations.
 FARTHEST_MEAN = 1e150
-# In nats: a class that is farther than this below the best one teaches no more than this.
-FARTHEST_CLASS = 100.0
+# In nats: a class that is farther than this below the best one is as if it were no farther, where
+# the pool is learned and where it is used. So one row far out is not surer than rows have shown.
+FARTHEST_CLASS = 200.0
 # As in `experts`.
 MEMORY = 0.25
 # Before any prediction the weights are those of Bayes' rule, give or take 0.3.
