@@ -366,8 +366,10 @@ def test_whole_weights_equal_repetition(
 
 
 def moments(density):
-    """Mean and covariance (its diagonal) of the sample model."""
+    """Mean and covariance of the sample model; variances alone where not all else is held."""
     weights, means, covariances = density.weights_, density.means_, density.covariances_
+    if covariances.shape[1:] == (2, means.shape[1]):  # of rank one
+        covariances = covariances[:, 0]
     mean = weights @ means
     centred = means - mean
     if covariances.ndim == 2:
