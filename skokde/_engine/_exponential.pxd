@@ -66,6 +66,17 @@ cdef extern from *:
         }
     }
 
+    /* whether all ratios of e^logs to e^own are below e^most */
+    FOR_EACH_PROCESSOR
+    static int all_below(
+        Py_ssize_t n, double most, const double* restrict logs, const double* restrict own
+    ) {
+        int64_t above = 0;
+        for (Py_ssize_t s = 0; s < n; s++)
+            above += !(logs[s] - own[s] < most);
+        return above == 0;
+    }
+
     /* p[s] := (p^(1/2) - q^(1/2))^2 / (p + q), of sums that are not both zero */
     FOR_EACH_PROCESSOR
     static void divergences(Py_ssize_t n, double* restrict p, const double* restrict q) {
@@ -78,5 +89,8 @@ cdef extern from *:
     double exp_within(double x) noexcept nogil
     void add_ratios(
         Py_ssize_t n, double weight, const double* logs, const double* own, double* sums
+    ) noexcept nogil
+    bint all_below(
+        Py_ssize_t n, double most, const double* logs, const double* own
     ) noexcept nogil
     void divergences(Py_ssize_t n, double* p, const double* q) noexcept nogil

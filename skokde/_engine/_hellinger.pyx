@@ -7,9 +7,9 @@ only ratios of densities matter.
 
 import numpy as np
 
-from libc.math cimport fmax, sqrt
+from libc.math cimport log, sqrt
 from scipy.linalg.cython_blas cimport dgemm
-from skokde._engine._exponential cimport add_ratios, divergences
+from skokde._engine._exponential cimport add_ratios, all_below, divergences
 from skokde._engine._frame cimport (
     coordinates, Coordinates, coordinates_size, map_covariances, map_points, prepare_covariances,
 )
@@ -21,6 +21,8 @@ from skokde._engine._shapes cimport check_shapes
 # An inverse root is I, but for less than this, less the outer products of a few vectors if it comes
 # from a thin covariance.
 cdef double THIN = 1e-12
+# A term less than e to the minus this times a sum leaves it as it is: 2^-54 is half a last bit.
+cdef double NO_BIT = 38.0
 
 
 cdef struct Sigma:
@@ -113,8 +115,8 @@ cdef void log_densities(
             yb = yb * y[j]
         bb = yy + r2 * bb
         yb = 2.0 * r * yb
-        out[2 * j] = -0.5 * (other_log_det + fmax(bb + yb, 0.0))
-        out[2 * j + 1] = -0.5 * (other_log_det + fmax(bb - yb, 0.0))
+        out[2 * j] = -0.5 * (other_log_det + (bb + yb if bb + yb > 0.0 else 0.0))
+        out[2 * j + 1] = -0.5 * (other_log_det + (bb - yb if bb - yb > 0.0 else 0.0))
     if sigma.centre_weight > 0.0:
         out[2 * d] = -0.5 * (other_log_det + yy)
 
@@ -261,6 +263,9 @@ cdef double error_of_merging(
                 log_dets[j] if j < m else 0.0, ranks[j] if j < m else -1, factors + j * stride,
                 logs, work,
             )
+            # In many features most are so far away that not a bit of the sums changes.
+            if all_below(n_points, log(share[a] / share[b]) - NO_BIT, logs, own):
+                continue
             add_ratios(n_points, share[b], logs, own, mixed)
         divergences(n_points, mixed, single)
         total += share[a] * expectation(sigma, d, mixed)
