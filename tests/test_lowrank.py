@@ -126,11 +126,13 @@ def test_log_densities(rank, d):
     dense = LowRankCovariance(rank).dense(held)
     expected = [multivariate_normal(m, c).logpdf(X) for m, c in zip(means, dense, strict=True)]
     np.testing.assert_allclose(analysers.log_densities(X), expected, rtol=1e-10)
-    # Directions that no component has are left out.
-    padded = np.concatenate([held, np.zeros((3, 2, d))], axis=1)
-    analysers = lowrank.Analysers(means, lowrank.noise(padded), padded[:, 1:])
-    assert analysers.projections.shape[1] == rank
-    np.testing.assert_allclose(analysers.log_densities(X), expected, rtol=1e-10)
+    # The same where all have some of the directions.
+    shared = rng.normal(size=(2, d))
+    analysers = lowrank.Analysers(means, lowrank.noise(held), held[:, 1:], shared)
+    wider = dense + shared.T @ shared
+    of_all = [multivariate_normal(m, c).logpdf(X) for m, c in zip(means, wider, strict=True)]
+    np.testing.assert_allclose(analysers.log_densities(X), of_all, rtol=1e-10)
+    analysers = lowrank.Analysers(means, lowrank.noise(held), held[:, 1:])
     with np.errstate(all="raise"):
         far = analysers.log_densities(np.full((1, d), 1e300))
     assert (far == -np.inf).all()

@@ -100,26 +100,42 @@ class LowRankFamily(KernelFamily):
     def _log_density_of_part(self, points: np.ndarray, part: int, width: int) -> np.ndarray:
         """Log-densities (n,) of points under the compounds of a part that have noise."""
         key = int(part), int(width)
+        b, a = self.kernels.widths[width], self.kernels.shrinks[width]
+        log_weights, centers, noises, directions = self._of_part(key[0])
         if key not in self._analysers:
+            kernel = self._kernel
+            self._analysers[key] = Analysers(
+                centers, noises + b * b * noise(kernel), directions, b * kernel[1:]
+            )
+        # Shrinking is of the estimate as a whole.
+        logs = self._analysers[key].log_densities(points / a)
+        return log_sum((log_weights - points.shape[1] * np.log(a))[:, None] + logs)
+
+    def _of_part(self, part: int) -> tuple[np.ndarray, ...]:
+        """Logarithms of weights, centers, noises and directions of these compounds."""
+        if part not in self._parts:
             of_part = self.models.parts[: len(self._thin)] == part
             chosen = np.flatnonzero(of_part & ~self._thin)
-            b, a = self.kernels.widths[width], self.kernels.shrinks[width]
-            covariances, kernel = self._in_frame[chosen], self._kernel
-            of_kernel = np.broadcast_to(b * kernel[1:], (len(chosen), *kernel[1:].shape))
-            self._analysers[key] = (
+            covariances = self._in_frame[chosen]
+            # Where no component has all of its directions, none is of use.
+            directions = covariances[:, 1:]
+            used = directions.any(axis=(0, 2))
+            directions = directions[:, : len(used) - used[::-1].argmax() if used.any() else 0]
+            self._parts[part] = (
                 self.log_weights[chosen],
-                Analysers(
-                    a * self.centers[chosen],
-                    a * a * (noise(covariances) + b * b * noise(kernel)),
-                    # Of the components some have none of the last directions.
-                    a * np.concatenate([of_kernel, covariances[:, 1:]], axis=1),
-                ),
+                self.centers[chosen],
+                noise(covariances),
+                directions,
             )
-        log_weights, analysers = self._analysers[key]
-        return log_sum(log_weights[:, None] + analysers.log_densities(points))
+        return self._parts[part]
 
     @cached_property
-    def _analysers(self) -> dict[tuple[int, int], tuple[np.ndarray, Analysers]]:
+    def _parts(self) -> dict[int, tuple[np.ndarray, ...]]:
+        """Of each part that has been asked for."""
+        return {}
+
+    @cached_property
+    def _analysers(self) -> dict[tuple[int, int], Analysers]:
         """Of each part and width that has been asked for."""
         return {}
 

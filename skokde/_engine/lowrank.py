@@ -231,33 +231,42 @@ class Whitener:
 
 
 class Analysers:
-    """Log-densities of Gaussians N(mean, noise + directions^T directions), by Woodbury's identity.
+    """Log-densities of factor analysers, by Woodbury's identity.
+
+    One is N(mean, noise + shared^T shared + directions^T directions).
 
     Parameters
     ----------
-    means : (k, d) array
-    noises : (k, d) array
-        Positive.
+    means, noises : (k, d) arrays
+        Noises are positive.
     directions : (k, r, d) array
+    shared : (s, d) array, default=None
+        Directions that all have.
     """
 
-    def __init__(self, means: np.ndarray, noises: np.ndarray, directions: np.ndarray) -> None:
-        # Where no component has all of its directions, none is of use.
-        used = directions.any(axis=(0, 2))
-        directions = (
-            directions[:, : len(used) - used[::-1].argmax()] if used.any() else directions[:, :1]
-        )
-        r, d = directions.shape[1:]
+    def __init__(
+        self,
+        means: np.ndarray,
+        noises: np.ndarray,
+        directions: np.ndarray,
+        shared: np.ndarray | None = None,
+    ) -> None:
+        k, d = means.shape
+        if shared is None:
+            shared = np.empty((0, d))
+        n = len(shared) + directions.shape[1]
         self.means, self.precisions = means, 1.0 / noises
-        weighted = directions * self.precisions[:, None]
-        inner = np.matmul(directions, weighted.transpose(0, 2, 1)) + np.eye(r)
-        lower = np.linalg.cholesky(inner)
-        # Its inverse, since a product with many columns takes less than solving for them.
-        # Of a standardised row what the directions explain is the square of its products with
-        # these.
-        self.projections = np.linalg.inv(lower) @ weighted
+        # Of a row what the directions explain is the square of its products with these.
+        self.projections = np.empty((k, n, d))
         log_dets = np.log(noises).sum(axis=1)
-        log_dets += 2.0 * np.log(np.diagonal(lower, axis1=1, axis2=2)).sum(axis=1)
+        # One by one, so that each stays in the processor's cache.
+        for i in range(k):
+            of_all = np.concatenate([shared, directions[i]])
+            weighted = of_all * self.precisions[i]
+            lower = np.linalg.cholesky(weighted @ of_all.T + np.eye(n))
+            # Its inverse, since a product with many columns takes less than solving for them.
+            np.matmul(np.linalg.inv(lower), weighted, out=self.projections[i])
+            log_dets[i] += 2.0 * np.log(np.diagonal(lower)).sum()
         self.bases = -0.5 * (log_dets + d * np.log(2.0 * np.pi))
 
     def log_densities(self, X: np.ndarray) -> np.ndarray:
