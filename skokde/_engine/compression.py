@@ -98,9 +98,10 @@ def cluster_in_steps(
 
 def ends_of_steps(thresholds: np.ndarray, structure: CovarianceStructure) -> Sequence[int]:
     """Where `cluster_in_steps` goes on with what it has found."""
+    first = int(np.searchsorted(thresholds, COARSEST_EXACT, side="right"))
     if structure.is_compiled:
-        return [int(np.searchsorted(thresholds, COARSEST_EXACT, side="right"))]
-    return range(1, len(thresholds))
+        return [first]
+    return range(max(first, 1), len(thresholds))
 
 
 class Compressed(NamedTuple):

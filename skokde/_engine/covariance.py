@@ -426,7 +426,7 @@ class LowRankCovariance(CovarianceStructure):
 
     layout = "lowrank"
     is_compiled = False
-    patience = 8
+    patience = 16
 
     def __init__(self, rank: int = 16) -> None:
         if not isinstance(rank, Integral) or isinstance(rank, bool) or rank < 1:

@@ -65,7 +65,7 @@ def leading(rows: np.ndarray, n: int) -> np.ndarray:
 
 def compressed(rows: np.ndarray, n: int) -> np.ndarray:
     """About the same products of rows with themselves from n rows (Halko et al. 2011)."""
-    basis = np.linalg.qr(rows @ sketch(rows.shape[1], n))[0]
+    basis = rows @ sketch(rows.shape[1], n)
     for _ in range(N_STEPS):
         basis = np.linalg.qr(rows @ (rows.T @ basis))[0]
     return basis.T @ rows
