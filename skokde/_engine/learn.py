@@ -27,7 +27,7 @@ LEAST_FINE_GROWTH = 1 / 16
 # Components that need not be more before the next compression of a fine model.
 ENOUGH_NEW = 64
 # How many times the share may be where structures are patient.
-MOST_PATIENT = 2
+MOST_PATIENT = 3
 # Their share of the components under a cap.
 OUTLIERS = 0.2
 # Of a long block not all is looked through for the next prediction.
