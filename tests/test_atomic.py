@@ -11,6 +11,7 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 import skokde
+from marks import quick
 from skokde import (
     OnlineKDEClassifier,
     OnlineKDEDensity,
@@ -156,7 +157,7 @@ print(n_failed)
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is limited as on Linux")
 @pytest.mark.skipif("asan" in os.environ.get("LD_PRELOAD", ""), reason="it reserves terabytes")
-@both_estimators
+@pytest.mark.parametrize("Estimator", quick([OnlineKDEClassifier, OnlineKDEDensity]))
 def test_out_of_memory(Estimator):
     script = SHORT_OF_MEMORY.replace("{Estimator}", Estimator.__name__)
     # What has been freed goes back to the system, or it would be there for the next array.

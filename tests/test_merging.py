@@ -16,6 +16,7 @@ from sklearn.datasets import load_digits
 from sklearn.metrics import log_loss
 from sklearn.model_selection import train_test_split
 
+from marks import quick
 from skokde import (
     DegenerateDataWarning,
     OnlineKDEClassifier,
@@ -180,7 +181,7 @@ def test_few_samples_are_as_in_one_stream(covariance_type):
     np.testing.assert_allclose(merged.score_samples(X), stream.score_samples(X), rtol=1e-10)
 
 
-@pytest.mark.parametrize("together", [in_a_tree, in_a_chain, at_once, merge])
+@pytest.mark.parametrize("together", quick([in_a_tree, in_a_chain, at_once, merge], 2))
 def test_any_order_of_merges_is_as_good_as_one_stream(together):
     X, y = load_digits(return_X_y=True)
     X = X[:, 20:30] + np.random.default_rng(0).normal(size=(len(X), 10))
@@ -477,7 +478,7 @@ def stored_rows(value, d):
 
 
 @every_estimator
-@pytest.mark.parametrize("forgetting_factor", [1.0, "predictive"])
+@pytest.mark.parametrize("forgetting_factor", quick(["predictive", 1.0]))
 def test_what_is_shared_holds_no_rows(Estimator, forgetting_factor, state_of, assert_same_model):
     X, y = labelled(300)
     model = learned(Estimator(forgetting_factor=forgetting_factor), X, y)

@@ -32,7 +32,7 @@ SETTINGS = {
     "forgetful": {"forgetting_factor": 0.98, "compression_threshold": 0.1, "bandwidth": "scott"},
     "picky": {"learn_flagged": False, "contamination": 0.1},
 }
-with_settings = pytest.mark.parametrize("settings", SETTINGS)
+with_settings = pytest.mark.parametrize("settings", quick(SETTINGS, 2))
 
 
 # In a tenth of the time of the defaults.

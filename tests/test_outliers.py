@@ -123,7 +123,7 @@ def test_the_attribute(bandwidth):
 
 @every_kind
 @pytest.mark.parametrize("threshold", quick(["predictive", 0.08]))
-@pytest.mark.parametrize("bandwidth", quick(RULES, 2))
+@pytest.mark.parametrize("bandwidth", quick(RULES))
 @both_structures
 def test_classes_are_told_apart_as_without(covariance_type, bandwidth, threshold, kind):
     X, y = spoiled(kind)

@@ -326,7 +326,7 @@ DAMAGE = {
 }
 
 
-@pytest.mark.parametrize("damage", quick(DAMAGE, 2))
+@pytest.mark.parametrize("damage", quick(DAMAGE))
 @both_estimators
 def test_damage_is_found_or_does_no_harm(Estimator, damage):
     X, y = stream()

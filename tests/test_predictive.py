@@ -392,7 +392,7 @@ def merged_by_hand(mixture, labels):
 @pytest.mark.parametrize("with_a_target", [False, True], ids=["", "target"])
 @pytest.mark.parametrize("bandwidth", ["predictive", "fine", "silverman"])
 @both_structures
-@pytest.mark.parametrize("d", [2, 4])
+@pytest.mark.parametrize("d", quick([2, 4]))
 def test_experts_of_coarser_levels_and_other_shapes(d, covariance_type, bandwidth, with_a_target):
     target = random_prior(d, covariance_type) if with_a_target else None
     settings = levels_and_shapes(covariance_type, d, bandwidth, target)

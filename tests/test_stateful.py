@@ -21,6 +21,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 import twins
+from marks import quick
 from skokde import OnlineKDEClassifier, OnlineKDEDensity
 from structures import STRUCTURES
 
@@ -434,7 +435,7 @@ class ClassifierCalls(Calls):
         self.look(self.probes)
 
 
-@pytest.mark.parametrize("Machine", [DensityCalls, ClassifierCalls])
+@pytest.mark.parametrize("Machine", quick([ClassifierCalls, DensityCalls]))
 def test_any_sequence_of_calls(state_of, Machine):
     Machine.state_of = staticmethod(state_of)
     # Those of the profile, so that the nightly one looks further.

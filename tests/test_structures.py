@@ -103,7 +103,7 @@ def test_few_samples_in_any_direction(bandwidth):
 @every_structure
 @pytest.mark.parametrize("threshold", quick(["predictive", 0.1]))
 @pytest.mark.parametrize("bandwidth", quick(["predictive", "plugin", 0.7], 2))
-@pytest.mark.parametrize("factor", [1.0, "predictive"])
+@pytest.mark.parametrize("factor", quick([1.0, "predictive"]))
 def test_what_is_scored_has_the_structure(structure, threshold, bandwidth, factor):
     density = OnlineKDEDensity(
         covariance_type=structure,

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from sklearn.exceptions import NotFittedError
 
+from marks import quick
 from skokde import OnlineKDEClassifier
 from skokde._calibration import LEAST_KEPT
 from skokde._ranks import rank_p_values
@@ -27,7 +28,7 @@ SETTINGS = [
 ]
 
 
-@pytest.mark.parametrize("parameters", SETTINGS, ids=str)
+@pytest.mark.parametrize("parameters", quick(SETTINGS, 2), ids=str)
 def test_levels_hold_and_what_is_unknown_is_found(parameters):
     X, y = rows(2000)
     classifier = OnlineKDEClassifier(**parameters).fit(X, y)
