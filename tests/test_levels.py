@@ -282,6 +282,22 @@ def test_expert_weights(state_of, covariance_type, threshold, bandwidth, memory)
 
 
 @pytest.mark.parametrize("memory", [1.0, "predictive"])
+@pytest.mark.parametrize("bandwidth", ["predictive", "plugin"])
+@both_structures
+def test_the_bandwidth_is_the_average_of_all_that_is_scored(covariance_type, bandwidth, memory):
+    # Of samples that came later, and beside short memories.
+    model = OnlineKDEDensity(
+        covariance_type=covariance_type, bandwidth=bandwidth, forgetting_factor=memory
+    )
+    for block in np.split(twins.clumps(2, 330), [1, 20, 43, 117, 305]):
+        model.partial_fit(block)
+        scored = model._kde(model._settings()).bandwidth
+        np.testing.assert_allclose(model.bandwidth_, scored, rtol=1e-9, atol=1e-14)
+        model.bandwidth_[...] = 7.0  # of whoever got it
+        np.testing.assert_allclose(model.bandwidth_, scored, rtol=1e-9, atol=1e-14)
+
+
+@pytest.mark.parametrize("memory", [1.0, "predictive"])
 @both_structures
 @pytest.mark.parametrize(("d", "n"), quick([(1, 15), (1, 250), (2, 8)], 2))
 def test_what_is_shown_is_what_is_scored(d, n, covariance_type, memory):
