@@ -18,9 +18,11 @@ from skokde._engine.bandwidth import KernelFrame
 from skokde._engine.covariance import structure_of
 from skokde._engine.experts import (
     References,
+    average_bandwidth,
     build_kde,
     discriminant_moments,
     empty_state,
+    experts_by_kind,
     reference_kde,
     reference_part,
     weights_by_kind,
@@ -162,6 +164,11 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         "outliers" of shape (n_shapes, 3), the weight, of one in all, of single Gaussians with the
         standard deviations of all samples and 4 and 16 times as large ones; "memory", that of all
         samples, and of the newest by each factor. Of one entry where there is nothing to find.
+    experts_ : dict of {str: list}
+        What the entries of ``expert_weights_`` belong to: "threshold", Hellinger distances;
+        "width", multiples of the normal-reference scale, or the parameter ``bandwidth``, if it is
+        another one than "predictive"; "shape", names; "outliers", multiples of the standard
+        deviations, one for each column; "memory", forgetting factors.
     n_samples_seen_ : float
         Sum of the weights of all rows seen, without forgetting.
     n_features_in_ : int
@@ -521,7 +528,7 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
     def bandwidth_(self) -> np.ndarray:
         """The covariance H of the kernel, in data units, or the average one."""
         self._fitted("bandwidth_")
-        return self._kde(self._settings()).bandwidth()
+        return average_bandwidth(self._state, self._settings(), self._references()).copy()
 
     @property
     def bandwidth_scale_(self) -> float | None:
@@ -537,6 +544,13 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         settings = self._settings()
         with one_blas_thread():
             return weights_by_kind(self._state, settings)
+
+    @property
+    def experts_(self) -> dict[str, list]:
+        """All that is tried."""
+        self._fitted("experts_")
+        experts = experts_by_kind(self._state, self._settings())
+        return experts | {"width": experts["width"] or [self.bandwidth]}
 
     @property
     def outliers_(self) -> np.ndarray:
@@ -654,7 +668,8 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         """Learn a row with the values of a component that is like it for those that are missing."""
         # A generator of its own for each row: the draw depends on the stream alone.
         rng = np.random.default_rng(int(np.float64(self._n_samples_seen).view(np.uint64)))
-        row = complete(row, self._mixture, self._kde(settings).bandwidth(), rng)
+        bandwidth = average_bandwidth(self._state, settings, self._references())
+        row = complete(row, self._mixture, bandwidth, rng)
         self._learn_complete(row[None], weight, settings)
 
     def _learn_complete(self, X: np.ndarray, weights: np.ndarray, settings: Settings) -> None:

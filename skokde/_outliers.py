@@ -334,6 +334,58 @@ class OnlineKDEOutlierDetector(OutlierMixin, BaseWithDensity):
             self._learn(X, weights)
             return self
 
+    def partial_fit_p_values(
+        self, X: ArrayLike, y: Any = None, sample_weight: ArrayLike | None = None
+    ) -> np.ndarray:
+        """Go on learning with the rows of X, and return the p-values that they had before.
+
+        The p-values and the fitted state are those of a loop that calls :meth:`p_values` with each
+        row, and then :meth:`partial_fit`, in a third of the time.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            One row or a million.
+        y : None
+            Ignored.
+        sample_weight : array-like of shape (n_samples,), default=None
+            As in :meth:`partial_fit`.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            Of 1000 rows before at most, and the row itself: from 1 / (1 + n) to 1, which is that of
+            the first row of all; NaN for rows of zero weight, which are left out.
+
+        Raises
+        ------
+        ValueError, TypeError
+            As in :meth:`partial_fit`. The estimator is then as it was.
+
+        Warns
+        -----
+        DegenerateDataWarning
+            As in :meth:`partial_fit`.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from skokde import OnlineKDEOutlierDetector
+        >>> X = np.random.default_rng(0).normal(size=(400, 1))
+        >>> X[300] = 7.0
+        >>> alarms = OnlineKDEOutlierDetector().partial_fit_p_values(X) <= 0.01
+        >>> bool(alarms[300]), int(alarms.sum())
+        (True, 3)
+        """
+        with unchanged_on_error(self), one_blas_thread():
+            X = check_rows(self, X, reset=not hasattr(self, "n_features_in_"))
+            weights = check_weights(sample_weight, len(X))
+            out, counted = np.full(len(X), np.nan), weights > 0.0
+            p_values = np.empty(counted.sum())
+            self._learn(X, weights, p_values)
+            out[counted] = p_values
+            return out
+
     def score_samples(self, X: ArrayLike) -> np.ndarray:
         """Log-densities of rows, of those learned last as they were before.
 
@@ -451,9 +503,9 @@ class OnlineKDEOutlierDetector(OutlierMixin, BaseWithDensity):
         Notes
         -----
         Log-densities are in the units of the features, so that they are comparable between rows,
-        and between features as far as these have the same scale given the others: compare
-        p-values of each column where they do not. Of two features that do not fit together each is
-        improbable given the other, and both have low values.
+        and between features as far as these have the same scale given the others. Where they do
+        not, subtract the median of each column for usual rows. Of two features that do not fit
+        together each is improbable given the other, and both have low values.
 
         Examples
         --------
@@ -518,8 +570,18 @@ class OnlineKDEOutlierDetector(OutlierMixin, BaseWithDensity):
         super()._drop_rows(min_samples)
         self._reference = Reference.empty(self.n_features_in_)
 
-    def _learn(self, X: np.ndarray, weights: np.ndarray) -> None:
-        """Learn from validated rows; what is fitted is replaced, not written to."""
+    def _learn(
+        self, X: np.ndarray, weights: np.ndarray, p_values: np.ndarray | None = None
+    ) -> None:
+        """Learn from validated rows; what is fitted is replaced, not written to.
+
+        Parameters
+        ----------
+        X : (n, d) array
+        weights : (n,) array
+        p_values : (n_counted,) array, default=None
+            It is filled with those of the rows whose weight is not zero.
+        """
         check_values(self, X)
         settings = check_settings(self, X.shape[1])
         self._checked_contamination()
@@ -535,8 +597,9 @@ class OnlineKDEOutlierDetector(OutlierMixin, BaseWithDensity):
         for part in self._parts(len(X), lambda: density._mixture.n_components):
             for start in range(part.start, part.stop, BLOCK):
                 block = slice(start, min(start + BLOCK, part.stop))
+                of_block = None if p_values is None else p_values[block]
                 reference = self._learn_block(
-                    density, reference, X[block], weights[block], settings
+                    density, reference, X[block], weights[block], settings, of_block
                 )
         self.density_ = density
         self._reference = reference
@@ -550,6 +613,7 @@ class OnlineKDEOutlierDetector(OutlierMixin, BaseWithDensity):
         X: np.ndarray,
         weights: np.ndarray,
         settings: Settings,
+        p_values: np.ndarray | None,
     ) -> Reference:
         """Let a density of one's own learn rows, each of which it predicts; the new reference.
 
@@ -562,13 +626,15 @@ class OnlineKDEOutlierDetector(OutlierMixin, BaseWithDensity):
             np.concatenate([held, np.empty_like(held, shape=(len(X), *held.shape[1:]))])
             for held in reference
         )
-        for row, weight in zip(X[:, None], weights[:, None], strict=True):
+        for number, (row, weight) in enumerate(zip(X[:, None], weights[:, None], strict=True)):
             log_density, learned = np.inf, True
             if density.__sklearn_is_fitted__():
                 log_density = max(density._kde(settings).log_density(row)[0], LOWEST)
+            held = slice(max(n - MOST_HELD, 0), n)
+            before = Reference(rows[held], counts[held], log_densities[held])
+            if p_values is not None:
+                p_values[number] = before.p_values(np.array([log_density]))[0]
             if not self.learn_flagged:
-                held = slice(max(n - MOST_HELD, 0), n)
-                before = Reference(rows[held], counts[held], log_densities[held])
                 learned = log_density >= before.threshold(contamination)
             if learned:
                 density._learn_complete(row, weight, settings)

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from sklearn.utils.validation import check_is_fitted
 
-from skokde._engine.covariance import CovarianceStructure, FullCovariance
-
 if TYPE_CHECKING:
     from skokde._density import OnlineKDEDensity
 
@@ -47,7 +45,7 @@ class SummaryMixin:
 
         See Also
         --------
-        skokde.OnlineKDEDensity : Its ``expert_weights_`` are all of the weights.
+        skokde.OnlineKDEDensity : ``expert_weights_`` are all weights, of ``experts_``.
         skokde.plot.DensityDisplay.from_estimator : A picture of what has been learned.
 
         Examples
@@ -107,22 +105,20 @@ def density_line(density: OnlineKDEDensity, of: str = "") -> str:
 
 def best_experts(density: OnlineKDEDensity) -> list[str]:
     """Of each kind of choice that is left to prediction, what has most weight."""
-    settings, weights = density._settings(), density.expert_weights_
-    choices = {
-        # Those that were given up are the first ones.
-        "threshold": settings.thresholds[-len(weights["threshold"]) :],
-        "width": [Fraction(scale) for scale in getattr(settings.bandwidth, "kernel_scales", ())],
-        "shape": [shape_name(shape, settings.structure) for shape in settings.shapes],
-        "memory": ["all samples", *settings.memories],
+    experts, weights = density.experts_, density.expert_weights_
+    best = {
+        kind: weights[kind].argmax()
+        for kind in ("threshold", "width", "shape", "memory")
+        if len(weights[kind]) > 1
     }
-    best = {kind: weights[kind].argmax() for kind in choices if len(weights[kind]) > 1}
     return [
-        f"{kind} {choices[kind][i]} ({100 * weights[kind][i]:.0f} %)" for kind, i in best.items()
+        f"{kind} {shown(kind, experts[kind][i])} ({100 * weights[kind][i]:.0f} %)"
+        for kind, i in best.items()
     ]
 
 
-def shape_name(shape: CovarianceStructure, structure: CovarianceStructure) -> str:
-    """What a shape of kernels has of the covariances."""
-    if shape is structure:
-        return structure.name
-    return "half of the correlations" if isinstance(shape, FullCovariance) else "no correlations"
+def shown(kind: str, expert: float | str) -> float | str | Fraction:
+    """What the summary calls an expert."""
+    if kind == "width":
+        return Fraction(expert)
+    return "all samples" if (kind, expert) == ("memory", 1.0) else expert

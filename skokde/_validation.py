@@ -24,6 +24,9 @@ LARGEST_VALUE = 1e150
 # What the bandwidth may be multiplied by, that its square neither over- nor underflows.
 LARGEST_SCALE = 1e100
 
+# What `validate_data` makes of rows; who does not take missing values refuses them later.
+OF_ROWS = {"dtype": np.float64, "order": "C", "ensure_all_finite": "allow-nan"}
+
 # Weights below the smallest normal double are taken for zero.
 TINY = np.finfo(float).tiny
 
@@ -238,7 +241,13 @@ def check_rows(estimator: Any, X: Any, *, reset: bool) -> np.ndarray:
     if not reset and _is_ready(estimator, X):
         return X
     _check_unmasked(X, "X")
-    return validate_data(estimator, X, reset=reset, **_expected_of_rows(estimator))
+    X = validate_data(estimator, X, reset=reset, **OF_ROWS)
+    if not estimator._takes_missing_values and np.isnan(X).any():
+        raise ValueError(
+            f"Input X contains NaN, and {type(estimator).__name__} does not take missing values: "
+            "fill them in by an OnlineKDEImputer in front of it, or leave these rows out."
+        )
+    return X
 
 
 def check_rows_and_labels(
@@ -278,12 +287,7 @@ def check_outputs(estimator: Any, y: np.ndarray) -> None:
 def _validated_pair(estimator: Any, X: Any, y: Any, **options: bool) -> tuple[Any, Any]:
     _check_unmasked(X, "X")
     _check_unmasked(y, "y")
-    return validate_data(estimator, X, y, **options, **_expected_of_rows(estimator))
-
-
-def _expected_of_rows(estimator: Any) -> dict[str, Any]:
-    finite = "allow-nan" if estimator._takes_missing_values else True
-    return {"dtype": np.float64, "order": "C", "ensure_all_finite": finite}
+    return validate_data(estimator, X, y, **options, **OF_ROWS)
 
 
 def _is_ready(estimator: Any, X: Any) -> bool:

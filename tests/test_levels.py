@@ -257,8 +257,44 @@ def test_expert_weights(state_of, covariance_type, threshold, bandwidth, memory)
         assert state_of(model) == before
         again = model.expert_weights_
         np.testing.assert_allclose(again["threshold"].sum(), 1.0, rtol=1e-12)
-    with pytest.raises(AttributeError, match="expert_weights_"):
-        OnlineKDEDensity().expert_weights_  # noqa: B018
+        experts = model.experts_
+        held = model._state.level
+        assert experts == {
+            "threshold": list(THRESHOLDS[held:]) if threshold == "predictive" else [0.08],
+            "width": (
+                ([1 / 16, 1 / 4, 1 / 2, 2] if many else [1 / 4, 1 / 2, 1, 2])
+                if bandwidth == "predictive"
+                else ["plugin"]
+            ),
+            "shape": ["full", "half of the correlations", "no correlations"][:n_shapes]
+            if covariance_type == "full"
+            else ["diag"],
+            "outliers": [1, 4, 16] if bandwidth == "predictive" else [],
+            "memory": [1.0, 0.9, 0.97, 0.997] if memory == "predictive" else [memory],
+        }
+        assert {name: len(of) for name, of in experts.items()} == {
+            name: array.shape[-1] for name, array in again.items()
+        }
+        assert state_of(model) == before
+    for attribute in ("expert_weights_", "experts_"):
+        with pytest.raises(AttributeError, match=attribute):
+            getattr(OnlineKDEDensity(), attribute)
+
+
+@pytest.mark.parametrize("memory", [1.0, "predictive"])
+@pytest.mark.parametrize("bandwidth", ["predictive", "plugin"])
+@both_structures
+def test_the_bandwidth_is_the_average_of_all_that_is_scored(covariance_type, bandwidth, memory):
+    # Of samples that came later, and beside short memories.
+    model = OnlineKDEDensity(
+        covariance_type=covariance_type, bandwidth=bandwidth, forgetting_factor=memory
+    )
+    for block in np.split(twins.clumps(2, 330), [1, 20, 43, 117, 305]):
+        model.partial_fit(block)
+        scored = model._kde(model._settings()).bandwidth
+        np.testing.assert_allclose(model.bandwidth_, scored, rtol=1e-9, atol=1e-14)
+        model.bandwidth_[...] = 7.0  # of whoever got it
+        np.testing.assert_allclose(model.bandwidth_, scored, rtol=1e-9, atol=1e-14)
 
 
 @pytest.mark.parametrize("memory", [1.0, "predictive"])

@@ -79,30 +79,24 @@ def changed(n, rng):
     return np.concatenate([clusters(n // 2, rng), clusters(n - n // 2, rng)])
 
 
-def prequential_p_values(X, monkeypatch, **parameters):
-    """P-values of all rows before they are learned, of log-densities that one call gives."""
-    with monkeypatch.context() as patched:
-        patched.setattr(skokde._outliers, "MOST_HELD", len(X))
-        held = OnlineKDEOutlierDetector(**parameters).fit(X)._reference
-    assert len(held.counts) == len(X)
-    out = np.ones(len(X))
-    for i in range(1, len(X)):
-        last = slice(max(i - MOST_HELD, 0), i)
-        reference = Reference(X[last], held.counts[last], held.log_densities[last])
-        out[i] = reference.p_values(held.log_densities[i : i + 1])[0]
-    return out
-
-
-def test_p_values_of_a_stream_are_those_of_its_rows_one_by_one(monkeypatch):
-    X = clusters(400, np.random.default_rng(0))
-    monkeypatch.setattr(skokde._outliers, "MOST_HELD", 150)
-    monkeypatch.setitem(globals(), "MOST_HELD", 150)
-    detector, expected = OnlineKDEOutlierDetector(), np.ones(len(X))
-    detector.partial_fit(X[:1])
-    for i in range(1, len(X)):
-        expected[i] = detector.p_values(X[[i]])[0]
-        detector.partial_fit(X[[i]])
-    np.testing.assert_allclose(prequential_p_values(X, monkeypatch), expected, rtol=1e-12)
+@with_settings
+def test_learning_tells_the_p_values_before(assert_same_model, monkeypatch, settings):
+    monkeypatch.setattr(skokde._outliers, "MOST_HELD", 90)
+    monkeypatch.setattr(skokde._outliers, "BLOCK", 64)
+    X, weights = stream()
+    weights[0] = 1.0
+    one_by_one = OnlineKDEOutlierDetector(**SETTINGS[settings])
+    expected = np.where(weights > 0.0, 1.0, np.nan)
+    for i in range(len(X)):
+        if i and weights[i]:
+            expected[i] = one_by_one.p_values(X[[i]])[0]
+        one_by_one.partial_fit(X[[i]], sample_weight=weights[[i]])
+    assert np.nanmin(expected) < 0.1
+    detector, p_values = OnlineKDEOutlierDetector(**SETTINGS[settings]), []
+    for part in (slice(0, 1), slice(1, 150), slice(150, None)):
+        p_values.append(detector.partial_fit_p_values(X[part], sample_weight=weights[part]))
+    np.testing.assert_array_equal(np.concatenate(p_values), expected)
+    assert_same_model(detector, one_by_one)
 
 
 @pytest.mark.slow
@@ -111,24 +105,25 @@ def test_p_values_of_a_stream_are_those_of_its_rows_one_by_one(monkeypatch):
     [(clusters, 1.0), (moving, "predictive"), (changed, "predictive")],
     ids=["stationary", "moving", "changed"],
 )
-def test_levels_hold(monkeypatch, rows, memory):
+def test_levels_hold(rows, memory):
     X = rows(10_000, np.random.default_rng(11))
-    p = prequential_p_values(X, monkeypatch, forgetting_factor=memory)
+    p = OnlineKDEOutlierDetector(forgetting_factor=memory).partial_fit_p_values(X)
     for level in (0.01, 0.05, 0.5):
         assert 0.8 * level <= np.mean(p <= level) <= 1.2 * level, level
 
 
-def test_sudden_change_is_noticed_and_got_used_to(monkeypatch):
+def test_sudden_change_is_noticed_and_got_used_to():
     X = np.random.default_rng(0).normal(size=(1500, 2))
     X[1000:] += 8.0
-    p = prequential_p_values(X, monkeypatch, forgetting_factor="predictive", **QUICK)
+    detector = OnlineKDEOutlierDetector(forgetting_factor="predictive", **QUICK)
+    p = detector.partial_fit_p_values(X)
     assert (p[1000:1003] <= 0.01).all()
     assert np.mean(p[1100:] <= 0.01) <= 0.01
 
 
-def test_discrete_data_keep_the_level_from_above(monkeypatch):
+def test_discrete_data_keep_the_level_from_above():
     X = np.random.default_rng(1).poisson(2.0, size=(3000, 2)).astype(float)
-    p = prequential_p_values(X, monkeypatch, **QUICK)
+    p = OnlineKDEOutlierDetector(**QUICK).partial_fit_p_values(X)
     for level in (0.01, 0.05):
         assert np.mean(p[500:] <= level) <= 1.2 * level
 
@@ -553,7 +548,7 @@ def test_other_damage_is_found():
         OnlineKDEOutlierDetector().__setstate__(without)
 
 
-@pytest.mark.parametrize("method", ["fit", "partial_fit"])
+@pytest.mark.parametrize("method", ["fit", "partial_fit", "partial_fit_p_values"])
 @pytest.mark.parametrize("after", [0, 1, 17])
 def test_a_call_that_raises_leaves_all_as_it_was(state_of, monkeypatch, method, after):
     X, _ = stream()
@@ -581,7 +576,7 @@ def test_a_call_that_raises_leaves_all_as_it_was(state_of, monkeypatch, method, 
 @pytest.mark.parametrize(
     ("X", "message"),
     [
-        ([[0.0, np.nan, 1.0]], "NaN"),
+        ([[0.0, np.nan, 1.0]], r"contains NaN.*OnlineKDEImputer"),
         ([[0.0, np.inf, 1.0]], "infinity"),
         ([[0.0, 1e200, 1.0]], "Values beyond"),
         ([[0.0, 1.0]], "2 features"),
@@ -764,7 +759,8 @@ def test_the_warning_is_of_the_users_line():
     with pytest.warns(DegenerateDataWarning, match="stuck") as seen:
         OnlineKDEOutlierDetector().fit(frame)
     assert [warning.filename for warning in seen] == [__file__]
-    detector = OnlineKDEOutlierDetector().fit(X[:5])
-    with pytest.warns(DegenerateDataWarning) as seen:
-        detector.partial_fit(X[5:])
-    assert [warning.filename for warning in seen] == [__file__]
+    for method in ("partial_fit", "partial_fit_p_values"):
+        detector = OnlineKDEOutlierDetector().fit(X[:5])
+        with pytest.warns(DegenerateDataWarning) as seen:
+            getattr(detector, method)(X[5:])
+        assert [warning.filename for warning in seen] == [__file__]

@@ -564,7 +564,7 @@ def test_an_estimate_is_scored_however_little_its_weight(covariance_type):
     kde = scored(mixture, covariance_type, counts)
     of_kernels = twins.kernel_weights(kde)[: len(KERNEL_SCALES)]
     np.testing.assert_array_equal(np.flatnonzero(of_kernels), [2])
-    bandwidth = twins.full_covariances(kde.bandwidth()[None])[0]
+    bandwidth = twins.full_covariances(kde.bandwidth[None])[0]
     expected = widths_by_hand(mixture, covariance_type)[2][2][-1]
     assert not mixture.all_covariances()[-1].any()
     np.testing.assert_allclose(bandwidth, expected, rtol=1e-9, atol=1e-12)

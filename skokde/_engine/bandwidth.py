@@ -68,6 +68,8 @@ class Rule(ABC):
     # The leading widths that make a group of their own, narrow kernels.
     n_narrow = 0
     gaussian_scales: tuple[float, ...] = ()
+    # Where several widths are tried, what they are in multiples of the normal-reference scale.
+    kernel_scales: tuple[float, ...] = ()
     # Whether the kernel's shape is that of the data.
     follows_data = True
 

@@ -20,6 +20,7 @@ import numpy as np
 
 from skokde._engine import recent
 from skokde._engine.bandwidth import KernelFrame
+from skokde._engine.covariance import CovarianceStructure, FullCovariance
 from skokde._engine.families import family_of
 from skokde._engine.kde import KDE, KernelFamily, log
 from skokde._engine.mixture import Mixture, Resolutions
@@ -400,6 +401,26 @@ def weights_by_kind(state: State, settings: Settings) -> dict[str, np.ndarray]:
     }
 
 
+def experts_by_kind(state: State, settings: Settings) -> dict[str, list]:
+    """What the entries of `weights_by_kind` belong to."""
+    state, rule = up_to_date(adapted(state, settings), settings), settings.bandwidth
+    memories = settings.memories if recent.holds_any(state.recent) else ()
+    return {
+        "threshold": settings.thresholds[state.level :].tolist(),
+        "width": list(rule.kernel_scales),
+        "shape": [shape_name(shape, settings.structure) for shape in settings.shapes],
+        "outliers": list(rule.gaussian_scales),
+        "memory": [settings.forgetting_factor, *memories],
+    }
+
+
+def shape_name(shape: CovarianceStructure, structure: CovarianceStructure) -> str:
+    """What a shape of kernels has of the covariances."""
+    if shape is structure:
+        return structure.name
+    return "half of the correlations" if isinstance(shape, FullCovariance) else "no correlations"
+
+
 def prequential_splits(
     state: State, settings: Settings
 ) -> Iterator[tuple[int, Experts, np.ndarray, np.ndarray]]:
@@ -576,6 +597,14 @@ def build_estimates(state: State, settings: Settings, references: References) ->
         return kde
     later = kde.n_estimates * [mixture.counts[n:]]
     return kde.with_later(mixture.means[n:], later, np.ones(kde.n_estimates))
+
+
+def average_bandwidth(state: State, settings: Settings, references: References) -> np.ndarray:
+    """Average covariance of the kernels, in data units, of a model that is not empty.
+
+    Samples that the kernels do not follow yet change nothing of it, nor do short memories.
+    """
+    return references.estimates(up_to_date(adapted(state, settings), settings), settings).bandwidth
 
 
 def build_kde(state: State, settings: Settings, references: References = REFERENCES) -> KDE:

@@ -500,6 +500,7 @@ class KDE:
         """The same of each group."""
         return RowKDE([f.in_row for f in self.families], [held[1:] for held in self.weights])
 
+    @cached_property
     def bandwidth(self) -> np.ndarray:
         """Average covariance of the kernels of the estimates, in data units."""
         kernels, weights = [], []

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 # Of the probability of each feature, left out on either side of a grid; how far it goes at most
 # beyond the middle half, in lengths of that; and what it is wider than all of this.
 TAIL = 1e-3
-FARTHEST = 2.5
+FARTHEST = 1.75
 MARGIN = 0.05
 # Without a choice so many features are shown.
 MOST_FEATURES = 4
