@@ -329,9 +329,7 @@ class OnlineKDEOutlierDetector(OutlierMixin, BaseWithDensity):
             As in :meth:`OnlineKDEDensity.fit`, in the call that brings the 30th sample.
         """
         with unchanged_on_error(self), one_blas_thread():
-            X = check_rows(self, X, reset=not hasattr(self, "n_features_in_"))
-            weights = check_weights(sample_weight, len(X))
-            self._learn(X, weights)
+            self._learn(*self._next_rows(X, sample_weight))
             return self
 
     def partial_fit_p_values(
@@ -378,13 +376,10 @@ class OnlineKDEOutlierDetector(OutlierMixin, BaseWithDensity):
         (True, 3)
         """
         with unchanged_on_error(self), one_blas_thread():
-            X = check_rows(self, X, reset=not hasattr(self, "n_features_in_"))
-            weights = check_weights(sample_weight, len(X))
-            out, counted = np.full(len(X), np.nan), weights > 0.0
-            p_values = np.empty(counted.sum())
+            X, weights = self._next_rows(X, sample_weight)
+            p_values = np.full(len(X), np.nan)
             self._learn(X, weights, p_values)
-            out[counted] = p_values
-            return out
+            return p_values
 
     def score_samples(self, X: ArrayLike) -> np.ndarray:
         """Log-densities of rows, of those learned last as they were before.
@@ -570,6 +565,13 @@ class OnlineKDEOutlierDetector(OutlierMixin, BaseWithDensity):
         super()._drop_rows(min_samples)
         self._reference = Reference.empty(self.n_features_in_)
 
+    def _next_rows(
+        self, X: ArrayLike, sample_weight: ArrayLike | None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Rows with which the stream goes on, validated, and their weights."""
+        X = check_rows(self, X, reset=not hasattr(self, "n_features_in_"))
+        return X, check_weights(sample_weight, len(X))
+
     def _learn(
         self, X: np.ndarray, weights: np.ndarray, p_values: np.ndarray | None = None
     ) -> None:
@@ -579,8 +581,8 @@ class OnlineKDEOutlierDetector(OutlierMixin, BaseWithDensity):
         ----------
         X : (n, d) array
         weights : (n,) array
-        p_values : (n_counted,) array, default=None
-            It is filled with those of the rows whose weight is not zero.
+        p_values : (n,) array, default=None
+            It gets those of the rows whose weight is not zero.
         """
         check_values(self, X)
         settings = check_settings(self, X.shape[1])
@@ -594,13 +596,16 @@ class OnlineKDEOutlierDetector(OutlierMixin, BaseWithDensity):
         reference = getattr(self, "_reference", Reference.empty(X.shape[1]))
         counted = weights > 0.0
         X, weights = X[counted], weights[counted]
+        of_counted = None if p_values is None else np.empty(len(X))
         for part in self._parts(len(X), lambda: density._mixture.n_components):
             for start in range(part.start, part.stop, BLOCK):
                 block = slice(start, min(start + BLOCK, part.stop))
-                of_block = None if p_values is None else p_values[block]
+                of_block = None if of_counted is None else of_counted[block]
                 reference = self._learn_block(
                     density, reference, X[block], weights[block], settings, of_block
                 )
+        if p_values is not None:
+            p_values[counted] = of_counted
         self.density_ = density
         self._reference = reference
         self._snapshot = Snapshot()

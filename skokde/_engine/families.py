@@ -117,10 +117,9 @@ class LowRankFamily(KernelFamily):
             of_part = self.models.parts[: len(self._thin)] == part
             chosen = np.flatnonzero(of_part & ~self._thin)
             covariances = self._in_frame[chosen]
-            # Where no component has all of its directions, none is of use.
+            # Those that none of the components has are of no use.
             directions = covariances[:, 1:]
-            used = directions.any(axis=(0, 2))
-            directions = directions[:, : len(used) - used[::-1].argmax() if used.any() else 0]
+            directions = directions[:, directions.any(axis=(0, 2))]
             self._parts[part] = (
                 self.log_weights[chosen],
                 self.centers[chosen],
