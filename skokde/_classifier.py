@@ -60,7 +60,7 @@ from skokde._validation import (
     check_weights,
 )
 from skokde.distribution import GaussianMixtureDistribution
-from skokde.distribution.sampling import draws
+from skokde.distribution._gaussians import Dimensions
 
 # In nats: a class without a sample is as impossible as one so far below the best one.
 FARTHEST = 1e300
@@ -477,7 +477,9 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
             best = np.maximum(class_scores(groups).max(axis=1), LOWEST)
             return rank_p_values(best, *replay.newer_half())
 
-    def distribution(self, label: Any = None) -> GaussianMixtureDistribution:
+    def distribution(
+        self, label: Any = None, dimensions: Dimensions | None = None
+    ) -> GaussianMixtureDistribution:
         """The mixture of a class as the classifier scores it, or of all classes together.
 
         Parameters
@@ -485,6 +487,8 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         label : label of a class, default=None
             Of ``classes_``; by default all of them, weighted by ``class_prior_``, which is what
             `score_samples` scores.
+        dimensions : int, str or sequence of them, default=None
+            Features that are wanted, see :meth:`OnlineKDEDensity.distribution`; by default all.
 
         Returns
         -------
@@ -497,7 +501,8 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         NotFittedError
             Before the first row.
         ValueError
-            For a label that is not known, or of which there is no sample.
+            For a label that is not known, or of which there is no sample, and for features that
+            are not there, or are there twice.
 
         Examples
         --------
@@ -511,7 +516,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         4
         """
         check_is_fitted(self)
-        settings, names = self._scoring_settings(), getattr(self, "feature_names_in_", None)
+        asked = self._scoring_settings(), getattr(self, "feature_names_in_", None), dimensions
         if label is not None:
             codes = np.flatnonzero(self.classes_ == label).tolist()
             if not codes or not self._is_seen()[codes[0]]:
@@ -519,17 +524,14 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
                     f"{type(self).__name__}: there is no sample of a class {label!r}, the classes "
                     f"are {self.classes_}."
                 )
-            return self.estimators_[codes[0]]._distribution(settings, names)
+            return self.estimators_[codes[0]]._distribution(*asked)
         prior = self.class_prior_
-        parts = [
-            (prior[c], self.estimators_[c]._distribution(settings, names))
-            for c in self._scored(prior)
-        ]
+        parts = [(prior[c], self.estimators_[c]._distribution(*asked)) for c in self._scored(prior)]
         return GaussianMixtureDistribution(
             np.concatenate([share * part.weights for share, part in parts]),
             np.concatenate([part.means for _, part in parts]),
             in_one_shape([part.covariances for _, part in parts]),
-            names,
+            parts[0][1].feature_names,
         )
 
     def sample(
@@ -567,12 +569,10 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         n, rng = check_n_samples(self, n_samples), check_random_state(random_state)
         prior = self.class_prior_
         codes = rng.choice(len(prior), size=n, p=prior)
-        X = np.empty((n, self.n_features_in_))
-        with one_blas_thread():
-            for code in np.unique(codes):
-                rows = codes == code
-                distribution = self.distribution(self.classes_[code])
-                X[rows] = draws(distribution, int(rows.sum()), rng)
+        X, settings = np.empty((n, self.n_features_in_)), self._scoring_settings()
+        for code in np.unique(codes):
+            rows = codes == code
+            X[rows] = self.estimators_[code]._draws(int(rows.sum()), rng, settings)
         return X, self.classes_[codes]
 
     @property

@@ -14,6 +14,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from skokde._base import BaseOnlineKDE, Snapshot, one_blas_thread, unchanged_on_error
+from skokde._conditionals import conditioner_of, log_conditionals
 from skokde._engine.bandwidth import KernelFrame
 from skokde._engine.covariance import structure_of
 from skokde._engine.experts import (
@@ -27,7 +28,7 @@ from skokde._engine.experts import (
     reference_part,
     weights_by_kind,
 )
-from skokde._engine.kde import KDE, KernelFamily, in_boxes, in_parts
+from skokde._engine.kde import KDE, in_boxes, in_parts
 from skokde._engine.learn import learn
 from skokde._engine.merging import fades_of, merged
 from skokde._engine.microaggregation import microaggregated
@@ -55,12 +56,15 @@ from skokde._validation import (
     warn_of_fall_back,
 )
 from skokde.distribution import GaussianMixtureDistribution, GaussianMixtureFamily
-from skokde.distribution.conditioning import Conditioner, conditioned
-from skokde.distribution.sampling import draws
+from skokde.distribution._gaussians import Dimensions, numbers_of
+from skokde.distribution.conditioning import conditioned
 
 # In units of the largest density: where all Gaussians of a width and shape have less together, they
 # are left out of what is told of missing values.
 NEGLIGIBLE = 1e-4
+# Rows, in units of the square of the features over this, from which on a marginal without each
+# feature takes less time than precision matrices, of which a few rows need no marginal.
+MARGINALS_PAY = 10
 # Families of kernels whose regressions are kept: of an estimate, samples later than it, and three
 # short memories, in three shapes each.
 MOST_CONDITIONERS = 16
@@ -347,6 +351,20 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
             self._in_threads(score, in_parts(in_boxes(X, n_terms)))
             return out
 
+    def _log_conditionals(self, X: np.ndarray) -> np.ndarray:
+        """Log-densities (n, d) of each feature of validated rows given all others."""
+        n, d = X.shape
+        if MARGINALS_PAY * n < d * d:
+            with one_blas_thread():
+                return log_conditionals(self._kde(self._settings()), X, self._in_threads)
+        whole, out = self._log_densities(X), np.empty_like(X)
+        for j in range(d):
+            others = X.copy()
+            others[:, j] = np.nan
+            with np.errstate(invalid="ignore"):
+                out[:, j] = whole - self._log_densities(others)
+        return np.where(np.isnan(out), -np.inf, out)
+
     def score(self, X: ArrayLike, y: Any = None) -> float:
         """Mean log-density of rows, in nats; higher is better.
 
@@ -365,12 +383,20 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         """
         return float(np.mean(self.score_samples(X)))
 
-    def distribution(self) -> GaussianMixtureDistribution:
+    def distribution(self, dimensions: Dimensions | None = None) -> GaussianMixtureDistribution:
         """The mixture that is scored: the sample model convolved with H (Eq. 3).
 
         Where anything is predicted it has components once for each width and shape of the kernel:
         those of the model, of groups of them at each threshold of some weight, and of each short
-        memory; besides some Gaussians with the covariance of the whole and multiples of it.
+        memory; besides some Gaussians with the covariance of the whole and multiples of it. Each
+        has a full covariance, unless ``covariance_type`` has no correlations: of hundreds of
+        features ask for some.
+
+        Parameters
+        ----------
+        dimensions : int, str or sequence of them, default=None
+            Features, by number or name, in the order in which they are wanted; by default all. The
+            marginal is made without the covariances of the others.
 
         Returns
         -------
@@ -382,6 +408,8 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         ------
         NotFittedError
             Before the first row.
+        ValueError, TypeError
+            For features that are not there, or are there twice.
 
         Examples
         --------
@@ -397,22 +425,30 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         array([1.867])
         """
         check_is_fitted(self)
-        return self._distribution(self._settings(), getattr(self, "feature_names_in_", None))
+        names = getattr(self, "feature_names_in_", None)
+        return self._distribution(self._settings(), names, dimensions)
 
     def _distribution(
-        self, settings: Settings, names: np.ndarray | None
+        self, settings: Settings, names: np.ndarray | None, dimensions: Dimensions | None
     ) -> GaussianMixtureDistribution:
         """The same under some settings, made once."""
+        numbers = None
+        if dimensions is not None:
+            numbers = numbers_of(dimensions, self._mixture.n_features, names)
 
         def make() -> GaussianMixtureDistribution:
             with one_blas_thread():
-                return GaussianMixtureDistribution(*self._kde(settings).gaussians(), names)
+                kde, chosen = self._kde(settings), names
+                if numbers is not None:
+                    kde = kde.marginal(np.array(numbers))
+                    chosen = None if names is None else names[numbers]
+                return GaussianMixtureDistribution(*kde.gaussians(), chosen)
 
-        key = settings.key, settings.shrinkage_target
+        key = settings.key, settings.shrinkage_target, numbers
         return self._snapshot.get("distribution", key, make)
 
     def _conditional(
-        self, features: np.ndarray, rows: np.ndarray, others: np.ndarray
+        self, features: np.ndarray, rows: np.ndarray, others: np.ndarray, lasts: bool = False
     ) -> GaussianMixtureFamily:
         """What `distribution().conditional` gives, of the Gaussians that matter to the rows.
 
@@ -421,55 +457,30 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         features, others : arrays of intp
             Features that are known, and those that are asked for.
         rows : (n, n_known) array
+        lasts : bool, default=False
+            Of all Gaussians; what does not depend on the rows is kept for the next ones.
         """
-        kde = self._kde(self._settings()).that_matter(features, rows, NEGLIGIBLE)
-        weights, means, covariances = kde.gaussians()
-        mixture = GaussianMixtureDistribution(weights / weights.sum(), means, covariances)
-        return conditioned([Conditioner(mixture, features, others)], rows)
-
-    def _lasting_conditional(
-        self, features: np.ndarray, rows: np.ndarray, others: np.ndarray
-    ) -> GaussianMixtureFamily:
-        """The same of all Gaussians; what does not depend on the rows is kept for the next ones."""
         kde = self._kde(self._settings())
+        if not lasts:
+            kde = kde.that_matter(features, rows, NEGLIGIBLE)
         conditioners, log_factors = [], []
         for family, weights in zip(kde.families, kde.weights, strict=True):
             used = np.argwhere(weights[0]).T
-            conditioner, expert, log_total = self._conditioner(family, used, features, others)
+            asked = family, used, features, others, lasts
+            if lasts:
+                # The value holds the family: as long as it is the same object it has not changed.
+                _, made = self._snapshot.lasting(
+                    "conditioners",
+                    (id(family), used, features, others),
+                    lambda asked=asked: (asked[0], conditioner_of(*asked)),
+                    n_kept=MOST_CONDITIONERS,
+                )
+            else:
+                made = conditioner_of(*asked)
+            conditioner, expert, log_total = made
             conditioners.append(conditioner)
             log_factors.append(np.log(weights[0][tuple(used)])[expert] + log_total)
         return conditioned(conditioners, rows, np.concatenate(log_factors)[None])
-
-    def _conditioner(
-        self, family: KernelFamily, used: np.ndarray, features: np.ndarray, others: np.ndarray
-    ) -> tuple[Conditioner, np.ndarray, float]:
-        """Of the Gaussians of some densities of a family, by the numbers of their parts and widths.
-
-        Returns
-        -------
-        conditioner : Conditioner
-        expert : (k,) array of intp
-            Which of the densities each Gaussian belongs to.
-        log_total : float
-            Logarithm of the sum of their weights, which are those that they have in the family.
-        """
-
-        def make() -> tuple[KernelFamily, tuple[Conditioner, np.ndarray, float]]:
-            alone = np.zeros((len(family.models.there), len(family.kernels.widths)))
-            alone[tuple(used)] = 1.0
-            gaussians = family.gaussians(alone)
-            weights, means, covariances = (
-                np.concatenate(arrays) for arrays in zip(*gaussians, strict=True)
-            )
-            total = weights.sum()
-            mixture = GaussianMixtureDistribution(weights / total, means, covariances)
-            expert = np.repeat(np.arange(len(gaussians)), [len(part[0]) for part in gaussians])
-            made = Conditioner(mixture, features, others, lasts=True), expert, float(np.log(total))
-            return family, made
-
-        # The value holds the family: as long as it is the same object it has not changed.
-        key = id(family), used, features, others
-        return self._snapshot.lasting("conditioners", key, make, n_kept=MOST_CONDITIONERS)[1]
 
     def sample(
         self, n_samples: int = 1, random_state: int | np.random.RandomState | None = None
@@ -500,8 +511,12 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         """
         check_is_fitted(self)
         n = check_n_samples(self, n_samples)
+        return self._draws(n, check_random_state(random_state), self._settings())
+
+    def _draws(self, n: int, rng: np.random.RandomState, settings: Settings) -> np.ndarray:
+        """Rows (n, d) from the density under some settings."""
         with one_blas_thread():
-            return draws(self.distribution(), n, check_random_state(random_state))
+            return self._kde(settings).draws(n, rng)
 
     @property
     def weights_(self) -> np.ndarray:

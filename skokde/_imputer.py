@@ -18,7 +18,6 @@ from skokde._engine.missing import patterns
 from skokde._persistence import expect
 from skokde._validation import DegenerateDataWarning, check_flag, check_rows, check_weights
 from skokde._with_density import BaseWithDensity
-from skokde.distribution.sampling import draws
 
 # In which rows are filled in by what was learned of the others.
 N_FOLDS = 5
@@ -286,9 +285,9 @@ class OnlineKDEImputer(OneToOneFeatureMixin, TransformerMixin, BaseWithDensity):
                 family = density._conditional(features, X[rows].take(features, axis=1), others)
                 values = family.rvs(1, rng)[:, 0] if self.sample_posterior else family.mean
             elif self.sample_posterior:
-                values = draws(density.distribution(), len(rows), rng)
+                values = density._draws(len(rows), rng, density._settings())
             else:
-                values = density.distribution().mean
+                values = density._kde(density._settings()).mean
             out[np.ix_(rows, others)] = values
         return out
 

@@ -88,5 +88,5 @@ def complete(
     donor = rng.choice(len(weights), p=weights / weights.sum())
     values = mixture.means[donor].copy()
     if donor < mixture.n_compounds:
-        values += structure.drawn(mixture.covariances[donor], rng)
+        values += structure.draws(mixture.covariances, np.array([donor]), rng)[0]
     return np.where(missing, values, row)

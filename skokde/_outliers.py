@@ -512,14 +512,7 @@ class OnlineKDEOutlierDetector(OutlierMixin, BaseWithDensity):
         """
         check_is_fitted(self)
         X = check_rows(self, X, reset=False)
-        density, out = self._present_density(), np.empty_like(X)
-        whole = density._log_densities(X)
-        for j in range(X.shape[1]):
-            others = X.copy()
-            others[:, j] = np.nan
-            with np.errstate(invalid="ignore"):
-                out[:, j] = whole - density._log_densities(others)
-        return np.where(np.isnan(out), -np.inf, out)
+        return self._present_density()._log_conditionals(X)
 
     @property
     def offset_(self) -> float:

@@ -448,12 +448,11 @@ class OnlineKDERegressor(MultiOutputMixin, RegressorMixin, BaseWithDensity):
     ) -> GaussianMixtureFamily:
         """Distributions of outputs, by a density, where some features are known."""
         if len(known) == self.n_features_in_:
-            return density._lasting_conditional(known, rows, outputs)
+            return density._conditional(known, rows, outputs, lasts=True)
         if len(known):
             return density._conditional(known, rows, outputs)
-        return GaussianMixtureFamily.unconditional(
-            density.distribution().marginal(outputs.tolist()), len(rows)
-        )
+        marginal = density.distribution(dimensions=outputs.tolist())
+        return GaussianMixtureFamily.unconditional(marginal, len(rows))
 
     def _asked_density(self) -> OnlineKDEDensity:
         """The present density, with changes that do not matter to densities as such.

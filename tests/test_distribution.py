@@ -23,7 +23,9 @@ from skokde.distribution import (
     jensen_shannon,
     kl_divergence,
 )
+from structures import STRUCTURES
 
+all_structures = pytest.mark.parametrize("covariance_type", quick(STRUCTURES, 2))
 both_structures = pytest.mark.parametrize("covariance_type", quick(["full", "diag"]))
 
 
@@ -689,6 +691,48 @@ def test_samples_are_rows_of_the_density(covariance_type):
     for label in range(3):
         own = rows[labels == label]
         np.testing.assert_allclose(own.mean(axis=0), X[y == label].mean(axis=0), atol=0.4)
+
+
+@pytest.mark.parametrize("settings", quick(SETTINGS, 2))
+@all_structures
+def test_draws_are_those_of_the_distribution(covariance_type, settings):
+    """They are made without the covariances of all Gaussians, and the distribution's with them."""
+    X = clusters(600)[0]
+    parameters = {"covariance_type": covariance_type, **SETTINGS[settings]}
+    density = OnlineKDEDensity(**parameters).fit(X)
+    p, draws = density.distribution(), density.sample(6000, random_state=0)
+    expected = p.rvs(6000, random_state=1)
+    # Each feature, how they hang together, and where the density is high; in no order.
+    for of in (lambda x: x.T, lambda x: np.diff(x, axis=1).T, lambda x: p.logpdf(x)[None]):
+        for some in (slice(None), slice(1000)):
+            for got, wanted in zip(of(draws[some]), of(expected), strict=True):
+                assert stats.ks_2samp(got, wanted).pvalue > 1e-4
+
+
+@pytest.mark.parametrize("settings", quick(SETTINGS, 2))
+@all_structures
+def test_of_some_features(covariance_type, settings):
+    X, y = clusters(400)
+    parameters = {"covariance_type": covariance_type, **SETTINGS[settings]}
+    frame = pd.DataFrame(X, columns=["p", "q", "r"])
+    density = OnlineKDEDensity(**parameters).fit(frame)
+    points = X[:20, [2, 0]]
+    expected = density.distribution().marginal([2, 0]).logpdf(points)
+    for asked in (["r", "p"], [2, 0], [-1, -3]):
+        found = density.distribution(dimensions=asked)
+        assert found.feature_names == ("r", "p")
+        np.testing.assert_allclose(found.logpdf(points), expected, rtol=1e-8, atol=1e-8)
+    classifier = OnlineKDEClassifier(**parameters).fit(frame, y)
+    for label in (None, 1):
+        found = classifier.distribution(label, dimensions=["r", "p"])
+        assert found.feature_names == ("r", "p")
+        expected = classifier.distribution(label).marginal([2, 0]).logpdf(points)
+        np.testing.assert_allclose(found.logpdf(points), expected, rtol=1e-8, atol=1e-8)
+    for estimator in (density, classifier):
+        with pytest.raises(ValueError, match="no feature 'x' among \\('p', 'q', 'r'\\)"):
+            estimator.distribution(dimensions="x")
+        with pytest.raises(ValueError, match="all different"):
+            estimator.distribution(dimensions=[1, 1])
 
 
 @pytest.mark.parametrize("Estimator", [OnlineKDEDensity, OnlineKDEClassifier])

@@ -1,12 +1,20 @@
 """Covariances of low rank: factor analysers, merged and scored without matrices."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 from sklearn.covariance import LedoitWolf
 from skokde._engine._log_density import decompose, log_mixtures
 
-from skokde import OnlineKDEClassifier, OnlineKDEDensity
+from skokde import (
+    OnlineKDEClassifier,
+    OnlineKDEDensity,
+    OnlineKDEImputer,
+    OnlineKDEOutlierDetector,
+    OnlineKDERegressor,
+)
 from skokde._engine import lowrank
 from skokde._engine.covariance import structure_of
 from skokde._engine.whitening import frame_of
@@ -141,9 +149,88 @@ def test_log_densities(rank, d):
 def test_draws():
     (held,) = covariances(1, 5)
     rng = np.random.default_rng(0)
-    rows = np.array([STRUCTURE.drawn(held, rng) for _ in range(20000)])
+    rows = STRUCTURE.draws(held[None], np.zeros(20000, dtype=int), rng)
     expected = STRUCTURE.dense(held)
     np.testing.assert_allclose(np.cov(rows.T), expected, atol=0.05 * np.diag(expected).max())
+
+
+def of_two_factors(n, d, seed=0):
+    """Rows of two clusters, each of which spreads along two directions."""
+    rng = np.random.default_rng(seed)
+    label = rng.integers(2, size=n)
+    means, factors = 3.0 * rng.normal(size=(2, d)), rng.normal(size=(2, 2, d))
+    along = np.einsum("nr,nrd->nd", rng.normal(size=(n, 2)), factors[label])
+    return means[label] + along + 0.3 * rng.normal(size=(n, d))
+
+
+# Predictive, with newest samples kept as they are, with a kernel without correlations.
+KINDS = [{}, {"forgetting_factor": "predictive"}, {"bandwidth": 0.5, "compression_threshold": 0.1}]
+
+
+@pytest.mark.parametrize("settings", KINDS)
+def test_conditionals_are_those_of_full_covariances(settings):
+    d, outputs = 12, 3
+    X = of_two_factors(500, d)
+    regressor = OnlineKDERegressor(covariance_type=STRUCTURE, **settings)
+    regressor.fit(X[:, outputs:], X[:, :outputs])
+    rows = X[:20, outputs:] + 0.1
+    rows = np.concatenate([rows, [np.full(d - outputs, 1e12), np.full(d - outputs, 1e170)]])
+    found = regressor.predict_distribution(rows)
+    # The same Gaussians, as matrices.
+    density = regressor._asked_density()
+    features = [*range(d - outputs)]
+    expected = density.distribution().conditional(features, rows)
+    np.testing.assert_allclose(found.mean[:-1], expected.mean[:-1], rtol=1e-6)
+    np.testing.assert_allclose(found.cov[:20], expected.cov[:20], rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(
+        found.logpdf(X[:22, :outputs])[:20],
+        expected.logpdf(X[:22, :outputs])[:20],
+        rtol=1e-6,
+        atol=1e-6,
+    )
+    assert np.isfinite(found.mean).all()
+    np.testing.assert_array_equal(regressor.predict_distribution(rows).mean, found.mean)
+
+
+@pytest.mark.parametrize("settings", KINDS)
+def test_incomplete_rows_of_low_rank(settings):
+    X = of_two_factors(500, 10)
+    holes = X[:12].copy()
+    holes[np.random.default_rng(0).random(holes.shape) < 0.4] = np.nan
+    holes[0], holes[1], holes[2:, 0], holes[2:, 1] = np.nan, X[1], np.nan, X[2:12, 1]
+    imputer = OnlineKDEImputer(covariance_type=STRUCTURE, **settings).fit(X)
+    filled = imputer.transform(holes)
+    assert np.array_equal(filled[1], X[1])
+    distribution = imputer.density_.distribution()
+    np.testing.assert_allclose(filled[0], distribution.mean, rtol=1e-9)
+    for row, got in zip(holes[2:], filled[2:], strict=True):
+        known = np.flatnonzero(~np.isnan(row))
+        expected = distribution.conditional(known.tolist(), row[known]).mean
+        np.testing.assert_allclose(got[np.isnan(row)], expected, atol=1e-2)
+
+
+def test_no_matrix_is_made_of_hundreds_of_features():
+    """Draws, marginals, conditionals and blame take no more than arrays that grow with d r."""
+    d, structure = 300, LowRankCovariance(4)
+    X = of_two_factors(400, d)
+    density = OnlineKDEDensity(covariance_type=structure).fit(X)
+    detector = OnlineKDEOutlierDetector(covariance_type=structure).fit(X[:150])
+    regressor = OnlineKDERegressor(covariance_type=structure).fit(X[:, 1:], X[:, 0])
+    # As many matrices as there are Gaussians would be several times as large.
+    n_gaussians = density.distribution([0]).n_components
+    limit = n_gaussians * d * d * 8 / 4
+    for ask in (
+        lambda: density.sample(100, random_state=0),
+        lambda: density.distribution([0, 1]),
+        lambda: detector.explain(X[:3]),
+        lambda: regressor.predict(X[:3, 1:]),
+    ):
+        tracemalloc.start()
+        try:
+            ask()
+            assert tracemalloc.get_traced_memory()[1] < limit
+        finally:
+            tracemalloc.stop()
 
 
 @pytest.mark.parametrize("count", [1.0, 20.0, 1e9])

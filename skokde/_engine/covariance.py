@@ -11,6 +11,7 @@ the kernels, that a diagonal one would have: see `CovarianceStructure.of_kernels
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from math import prod
 from numbers import Integral
 
@@ -176,8 +177,21 @@ class CovarianceStructure(ABC):
         """
 
     @abstractmethod
-    def drawn(self, covariance: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """A vector (d,) from the normal distribution with mean zero and this covariance."""
+    def draws(
+        self,
+        covariances: np.ndarray,
+        chosen: np.ndarray,
+        rng: np.random.Generator | np.random.RandomState,
+    ) -> np.ndarray:
+        """Vectors (n, d) from normal distributions with mean zero.
+
+        Parameters
+        ----------
+        covariances : (k, ...) array
+        chosen : (n,) array of intp
+            The number of each vector's covariance.
+        rng : Generator or RandomState
+        """
 
 
 class CompiledStructure(CovarianceStructure):
@@ -219,11 +233,20 @@ class CompiledStructure(CovarianceStructure):
         axes = spreads * np.clip(axes, -1.0, 1.0)
         return axes, covariances - 0.25 * self.outer(axes)
 
-    def drawn(self, covariance: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        deviations = np.sqrt(self.variances(covariance))
-        # In units of these: what has no spread stays without, to the last bit.
-        root, _, _ = self.roots(self.rescale(covariance, 1.0 / positive(deviations)))
-        return deviations * self.map_vectors(rng.standard_normal(len(deviations)), root)
+    def draws(
+        self,
+        covariances: np.ndarray,
+        chosen: np.ndarray,
+        rng: np.random.Generator | np.random.RandomState,
+    ) -> np.ndarray:
+        deviations = np.sqrt(self.variances(covariances))
+        out = rng.standard_normal((len(chosen), deviations.shape[1]))
+        for number, rows in rows_of(chosen):
+            # In units of these: what has no spread stays without, to the last bit.
+            units = 1.0 / positive(deviations[number])
+            root, _, _ = self.roots(self.rescale(covariances[number], units))
+            out[rows] = deviations[number] * self.map_vectors(out[rows], root)
+        return out
 
     @abstractmethod
     def times(self, covariances: np.ndarray, vectors: np.ndarray) -> np.ndarray:
@@ -497,9 +520,19 @@ class LowRankCovariance(CovarianceStructure):
         halves[:, 0] = np.maximum(halves[:, 0] - 0.25 * axes**2, 0.0)
         return axes, halves
 
-    def drawn(self, covariance: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        own = np.sqrt(lowrank.noise(covariance)) * rng.standard_normal(covariance.shape[1])
-        return own + rng.standard_normal(len(covariance) - 1) @ covariance[1:]
+    def draws(
+        self,
+        covariances: np.ndarray,
+        chosen: np.ndarray,
+        rng: np.random.Generator | np.random.RandomState,
+    ) -> np.ndarray:
+        height, d = covariances.shape[1:]
+        out = rng.standard_normal((len(chosen), d))
+        factors = rng.standard_normal((len(chosen), height - 1))
+        for number, rows in rows_of(chosen):
+            deviations = np.sqrt(lowrank.noise(covariances[number]))
+            out[rows] = deviations * out[rows] + factors[rows] @ covariances[number, 1:]
+        return out
 
     def variances(self, covariances: np.ndarray) -> np.ndarray:
         return covariances[..., 0, :]
@@ -572,6 +605,15 @@ class DiagonalOfLowRank(DiagonalCovariance):
 def flatten(covariances: np.ndarray) -> np.ndarray:
     """Covariances as the compiled functions take them: (n, d * d) or (n, d)."""
     return covariances.reshape(len(covariances), prod(covariances.shape[1:]))
+
+
+def rows_of(numbers: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    """Each number that occurs in an array (n,), with its places."""
+    order = np.argsort(numbers, kind="stable")
+    used, starts = np.unique(numbers[order], return_index=True)
+    stops = np.append(starts, len(order))[1:]
+    for number, start, stop in zip(used, starts, stops, strict=True):
+        yield number, order[start:stop]
 
 
 def positive(values: np.ndarray) -> np.ndarray:

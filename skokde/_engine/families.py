@@ -10,7 +10,14 @@ import numpy as np
 from skokde._engine._log_density import log_mixtures
 from skokde._engine.covariance import CovarianceStructure, LowRankCovariance
 from skokde._engine.kde import KernelFamily, log, log_sum, nothing_decomposed
-from skokde._engine.lowrank import Analysers, Whitener, decompose, is_thin, noise
+from skokde._engine.lowrank import (
+    Analysers,
+    FactorMixture,
+    Whitener,
+    decompose,
+    is_thin,
+    noise,
+)
 from skokde._engine.whitening import Frame
 
 
@@ -178,13 +185,50 @@ class LowRankFamily(KernelFamily):
         if width >= kernels.n_kernels:
             scale = kernels.widths[width] / kernels.spread
             return scale**2 * LAYOUT.dense(kernels.whole)[None]
-        frame = kernels.frame
-        kernel = LAYOUT.dense(LAYOUT.rescale(self._kernel, frame.spread / frame.matrix))
+        kernel = LAYOUT.dense(self._kernel_back)
         covariances = np.tile(
             (kernels.shrinks[width] * kernels.widths[width]) ** 2 * kernel, (k, 1, 1)
         )
         covariances[: len(compounds)] += kernels.shrinks[width] ** 2 * LAYOUT.dense(compounds)
         return covariances
+
+    def _deviations(
+        self, width: int, compounds: np.ndarray, chosen: np.ndarray, rng: np.random.RandomState
+    ) -> np.ndarray:
+        kernels, n = self.kernels, len(chosen)
+        if width >= kernels.n_kernels:
+            scale = kernels.widths[width] / kernels.spread
+            return scale * LAYOUT.draws(kernels.whole[None], np.zeros(n, dtype=np.intp), rng)
+        # Of a component and of a kernel, which are independent: no covariance is made.
+        kernel = self._kernel_back[None]
+        out = kernels.widths[width] * LAYOUT.draws(kernel, np.zeros(n, dtype=np.intp), rng)
+        of_compounds = chosen < len(compounds)
+        out[of_compounds] += LAYOUT.draws(compounds, chosen[of_compounds], rng)
+        return kernels.shrinks[width] * out
+
+    def factors(self, number: int, width: int) -> FactorMixture:
+        """The Gaussians of a part under a kernel, in data units."""
+        kernels, (shares, means, compounds) = self.kernels, self.shrunk_part(number, width)
+        (k, d), m = means.shape, len(compounds)
+        if width >= kernels.n_kernels:
+            scale, whole = kernels.widths[width] / kernels.spread, kernels.whole
+            noises = scale**2 * noise(whole)[None]
+            return FactorMixture(shares, means, noises, np.empty((1, 0, d)), scale * whole[1:])
+        b, a = kernels.widths[width], kernels.shrinks[width]
+        kernel, held = self._kernel_back, compounds[:, 1:]
+        # Those that none of the components has are of no use.
+        held = held[:, held.any(axis=(0, 2))]
+        noises = np.tile((a * b) ** 2 * noise(kernel), (k, 1))
+        noises[:m] += a**2 * noise(compounds)
+        directions = np.zeros((k, held.shape[1], d))
+        directions[:m] = a * held
+        return FactorMixture(shares, means, noises, directions, a * b * kernel[1:])
+
+    @cached_property
+    def _kernel_back(self) -> np.ndarray:
+        """Covariance (1 + r, d) of a kernel of width one in data units."""
+        frame = self.kernels.frame
+        return LAYOUT.rescale(self._kernel, frame.spread / frame.matrix)
 
 
 def as_they_are(points: np.ndarray) -> np.ndarray:

@@ -315,18 +315,49 @@ class KernelFamily:
         weights : (n_parts, n_widths) array
             One element of the list is for each that is not zero.
         """
-        frame, shrinks = self.kernels.frame, self.kernels.shrinks
         gaussians = []
         for number, width in zip(*np.nonzero(weights), strict=True):
-            shares, means, compounds = self.models.part(number)
-            away = means - frame.center
-            far = self._far[self.models.parts == number]
-            shrunk = np.where(far, shrinks[width] / shrinks[0], shrinks[width])
-            covariances = self._covariances(width, len(means), compounds)
-            # Where nothing is shrunk not a bit of the means is lost.
-            shrunk_means = means - (1.0 - shrunk)[:, None] * away
-            gaussians.append((weights[number, width] * shares, shrunk_means, covariances))
+            shares, *others = self.gaussians_of(number, width)
+            gaussians.append((weights[number, width] * shares, *others))
         return gaussians
+
+    def gaussians_of(self, number: int, width: int) -> SampleModel:
+        """Weights, means and covariances of a part under a kernel, in data units."""
+        part = self.shrunk_part(number, width)
+        covariances = self._covariances(width, part.n_components, part.covariances)
+        return part._replace(covariances=covariances)
+
+    def draws(self, number: int, width: int, n: int, rng: np.random.RandomState) -> np.ndarray:
+        """Independent rows (n, d) of the density of a part under a kernel, in data units."""
+        shares, means, compounds = self.shrunk_part(number, width)
+        chosen = rng.choice(len(shares), size=n, p=shares / shares.sum())
+        return means[chosen] + self._deviations(width, compounds, chosen, rng)
+
+    def first_moment(self, number: int, width: int) -> np.ndarray:
+        """The sum (d,) of the means of a part under a kernel, weighted, in data units."""
+        shares, means, _ = self.shrunk_part(number, width)
+        return shares @ means
+
+    def shrunk_part(self, number: int, width: int) -> SampleModel:
+        """A part of the model with its means where a kernel has them."""
+        shrinks, part = self.kernels.shrinks, self.models.part(number)
+        far = self._far[self.models.parts == number]
+        shrunk = np.where(far, shrinks[width] / shrinks[0], shrinks[width])
+        # Where nothing is shrunk not a bit of the means is lost.
+        away = part.means - self.kernels.frame.center
+        return part._replace(means=part.means - (1.0 - shrunk)[:, None] * away)
+
+    def _deviations(
+        self, width: int, compounds: np.ndarray, chosen: np.ndarray, rng: np.random.RandomState
+    ) -> np.ndarray:
+        """Differences (n, d) of draws from the means of components, by the numbers of these.
+
+        The first components are compounds; only covariances of those that are chosen are made.
+        """
+        used, places = np.unique(chosen, return_inverse=True)
+        own = compounds[used[used < len(compounds)]]
+        covariances = self._covariances(width, len(used), own)
+        return structure_of(covariances).draws(covariances, places, rng)
 
     def _covariances(self, width: int, k: int, compounds: np.ndarray) -> np.ndarray:
         """Covariances of k components under a kernel, in data units; the first are compounds."""
@@ -509,6 +540,33 @@ class KDE:
             kernels.append(family.kernels.covariances_back()[:n])
             weights.append(family.masses @ held[0, :, :n])
         return np.average(in_one_shape(kernels), axis=0, weights=np.concatenate(weights))
+
+    def draws(self, n: int, rng: np.random.RandomState) -> np.ndarray:
+        """Independent rows (n, d) in data units, in no order."""
+        densities = self.densities
+        shares = np.array([w * family.masses[number] for family, number, _, w in densities])
+        counts = rng.multinomial(n, shares / shares.sum())
+        rows = [
+            family.draws(number, width, count, rng)
+            for (family, number, width, _), count in zip(densities, counts, strict=True)
+            if count
+        ]
+        return np.concatenate(rows)[rng.permutation(n)]
+
+    @property
+    def mean(self) -> np.ndarray:
+        """Mean (d,) in data units."""
+        densities = self.densities
+        return np.sum([w * family.first_moment(*of) for family, *of, w in densities], axis=0)
+
+    @property
+    def densities(self) -> list[tuple[KernelFamily, int, int, float]]:
+        """All densities of some weight, each of a part of a family under a kernel."""
+        return [
+            (family, number, width, held[0, number, width])
+            for family, held in zip(self.families, self.weights, strict=True)
+            for number, width in zip(*np.nonzero(held[0]), strict=True)
+        ]
 
     def gaussians(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Weights, means and covariances of all Gaussians, in data units."""

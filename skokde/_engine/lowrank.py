@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from functools import cache
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -230,6 +231,31 @@ class Whitener:
         return self.deviations * (points + along @ self.axes)
 
 
+class FactorMixture(NamedTuple):
+    """Weighted factor analysers, see `Analysers`.
+
+    Attributes
+    ----------
+    weights : (k,) array
+    means, noises : (k, d) arrays
+    directions : (k, r, d) array
+    shared : (s, d) array
+    """
+
+    weights: np.ndarray
+    means: np.ndarray
+    noises: np.ndarray
+    directions: np.ndarray
+    shared: np.ndarray
+
+    def marginal(self, features: np.ndarray) -> FactorMixture:
+        """Of some of the features, by an array of their numbers."""
+        return FactorMixture(self.weights, *(a.take(features, axis=-1) for a in self[1:]))
+
+    def analysers(self) -> Analysers:
+        return Analysers(*self[1:])
+
+
 class Analysers:
     """Log-densities of factor analysers, by Woodbury's identity.
 
@@ -257,7 +283,7 @@ class Analysers:
         n = len(shared) + directions.shape[1]
         self.means, self.precisions = means, 1.0 / noises
         # Of a row what the directions explain is the square of its products with these.
-        self.projections = np.empty((k, n, d))
+        self.projections, self._inverses = np.empty((k, n, d)), np.empty((k, n, n))
         log_dets = np.log(noises).sum(axis=1)
         # One by one, so that each stays in the processor's cache.
         for i in range(k):
@@ -265,7 +291,8 @@ class Analysers:
             weighted = of_all * self.precisions[i]
             lower = np.linalg.cholesky(weighted @ of_all.T + np.eye(n))
             # Its inverse, since a product with many columns takes less than solving for them.
-            np.matmul(np.linalg.inv(lower), weighted, out=self.projections[i])
+            self._inverses[i] = np.linalg.inv(lower)
+            np.matmul(self._inverses[i], weighted, out=self.projections[i])
             log_dets[i] += 2.0 * np.log(np.diagonal(lower)).sum()
         self.bases = -0.5 * (log_dets + d * np.log(2.0 * np.pi))
 
@@ -281,3 +308,39 @@ class Analysers:
                 # Rounding may take more away than there is, and an overflow is no number.
                 out[i] = self.bases[i] - 0.5 * np.maximum(squares, 0.0)
         return np.where(np.isnan(out), -np.inf, out)
+
+    def regression(self, number: int, directions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """What one of them tells of other features.
+
+        Parameters
+        ----------
+        number : int
+        directions : (s + r, b) array
+            Of the other features, the shared ones first.
+
+        Returns
+        -------
+        gains : (b, d) array
+            How much the others follow the rows.
+        covariance : (b, b) array
+            What the factors leave of them: their noise is not in it.
+        """
+        left = self._inverses[number] @ directions
+        return left.T @ self.projections[number], left.T @ left
+
+    def log_conditionals(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Log-densities (n, k) of rows (n, d), and those of each feature given all others.
+
+        The latter are an (n, k, d) array.
+        """
+        (k, d), n = self.means.shape, len(X)
+        out = np.empty((n, k, d))
+        for i, (mean, precision) in enumerate(zip(self.means, self.precisions, strict=True)):
+            projections = self.projections[i]
+            own = precision - np.square(projections).sum(axis=0)
+            own = np.maximum(own, ROUNDING * precision)
+            with np.errstate(over="ignore", invalid="ignore"):
+                away = X - mean
+                residuals = away * precision - (away @ projections.T) @ projections
+                out[:, i] = 0.5 * (np.log(own / (2.0 * np.pi)) - np.square(residuals) / own)
+        return self.log_densities(X).T, out

@@ -195,6 +195,36 @@ class Gaussians:
                 out[:, some] = log_norms[some] - 0.5 * np.where(squares >= 0.0, squares, np.inf)
         return out
 
+    def log_conditionals(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """What `log_terms` gives, and log-densities of each feature given all others.
+
+        Parameters
+        ----------
+        points : (n, n_features) array
+
+        Returns
+        -------
+        log_terms : (n, n_components) array
+        log_conditionals : (n, n_components, n_features) array
+            In each component.
+        """
+        log_norms, scales, inv_factors = self._standardized
+        with np.errstate(over="ignore", invalid="ignore"):
+            z = residuals = (points - self.means[:, None]) / scales[:, None]
+            precisions = np.ones_like(scales)
+            if inv_factors is not None:
+                z = z @ inv_factors.transpose(0, 2, 1)
+                residuals, precisions = z @ inv_factors, np.square(inv_factors).sum(axis=1)
+            squares = np.einsum("kij,kij->ik", z, z)
+            log_terms = log_norms - 0.5 * np.where(squares >= 0.0, squares, np.inf)
+            away = np.square(residuals) / precisions[:, None]
+        norms = 0.5 * np.log(precisions / (2.0 * np.pi)) - np.log(scales)
+        return log_terms, (norms[:, None] - 0.5 * away).transpose(1, 0, 2)
+
+    def centered(self) -> Gaussians:
+        """With zero for all means."""
+        return Gaussians(self.weights, np.zeros_like(self.means), self.covariances)
+
     @cached_property
     def log_weights(self) -> np.ndarray:
         """Logarithms (n_components,) of the weights."""
@@ -215,28 +245,33 @@ class Gaussians:
 
     def numbers_of(self, dimensions: Dimensions) -> list[int]:
         """Numbers of features that are given by number or by name."""
-        d, names = self.n_features, self.feature_names
-        single = isinstance(dimensions, (str, Integral))
-        numbers = []
-        for dimension in [dimensions] if single else list(dimensions):
-            if isinstance(dimension, str):
-                if names is None or dimension not in names:
-                    raise ValueError(f"There is no feature {dimension!r} among {names or 'none'}.")
-                numbers.append(names.index(dimension))
-                continue
-            if not isinstance(dimension, Integral) or isinstance(dimension, (bool, np.bool_)):
-                raise TypeError(f"dimensions must be integers or names, got {dimension!r}.")
-            if not -d <= dimension < d:
-                raise ValueError(f"There is no feature {dimension}: there are {d}.")
-            numbers.append(int(dimension) % d)
-        if not numbers or len(set(numbers)) < len(numbers):
-            raise ValueError(f"dimensions must be at least one, and all different: {dimensions}.")
-        return numbers
+        return numbers_of(dimensions, self.n_features, self.feature_names)
 
     def names_of(self, numbers: Sequence[int]) -> tuple[str, ...] | None:
         """Names of features, if they have any."""
         names = self.feature_names
         return None if names is None else tuple(names[number] for number in numbers)
+
+
+def numbers_of(dimensions: Dimensions, d: int, names: Sequence[str] | None) -> list[int]:
+    """Numbers, of d features, that are given by number or by name."""
+    single = isinstance(dimensions, (str, Integral))
+    numbers = []
+    for dimension in [dimensions] if single else list(dimensions):
+        if isinstance(dimension, str):
+            if names is None or dimension not in names:
+                known = "none" if names is None else tuple(names)
+                raise ValueError(f"There is no feature {dimension!r} among {known}.")
+            numbers.append(list(names).index(dimension))
+            continue
+        if not isinstance(dimension, Integral) or isinstance(dimension, (bool, np.bool_)):
+            raise TypeError(f"dimensions must be integers or names, got {dimension!r}.")
+        if not -d <= dimension < d:
+            raise ValueError(f"There is no feature {dimension}: there are {d}.")
+        numbers.append(int(dimension) % d)
+    if not numbers or len(set(numbers)) < len(numbers):
+        raise ValueError(f"dimensions must be at least one, and all different: {dimensions}.")
+    return numbers
 
 
 def variances_of(covariances: np.ndarray) -> np.ndarray:

@@ -79,6 +79,16 @@ class Conditioner:
     lasts: bool = False
 
     @property
+    def kind(self) -> type[Gaussians]:
+        """What there is one of for each row."""
+        return type(self.distribution)
+
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        """Of the features that are asked for."""
+        return self.distribution.names_of(self.others)
+
+    @property
     def n_components(self) -> int:
         """Number of Gaussians."""
         return self.distribution.n_components
@@ -145,14 +155,14 @@ def conditioned(
     ]
     known_means, other_means, gains, covariances = map(np.concatenate, zip(*arrays, strict=True))
     return GaussianMixtureFamily(
-        type(first.distribution),
+        first.kind,
         log_weights[:, used],
         known_means,
         other_means,
         None if independent else gains,
         covariances,
         rows,
-        first.distribution.names_of(first.others),
+        first.names,
     )
 
 
@@ -202,9 +212,7 @@ def posterior_log_weights(
         if len(lost):
             far = rows[some][lost]
             far = 1e100 * (far / np.abs(far).max(axis=1, keepdims=True))
-            centered = [
-                Gaussians(m.weights, np.zeros_like(m.means), m.covariances) for m in mixtures
-            ]
+            centered = [mixture.centered() for mixture in mixtures]
             directions = np.concatenate([mixture.log_terms(far) for mixture in centered], axis=1)
             weighs = factors + np.concatenate([m.log_weights for m in mixtures]) > -np.inf
             weighs = weighs if len(factors) == 1 else weighs[some][lost]

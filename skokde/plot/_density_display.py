@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import combinations
 from math import prod
 from numbers import Integral, Real
@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from skokde.distribution import GaussianMixtureDistribution
+from skokde.distribution._gaussians import numbers_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -136,21 +137,20 @@ class DensityDisplay:
         ValueError, TypeError
             For a parameter out of its range, and estimators without a density.
         """
-        if hasattr(estimator, "distribution"):
-            distribution = estimator.distribution()
-        elif hasattr(estimator, "density_"):
-            distribution = estimator.density_.distribution()
-        else:
-            raise TypeError(
-                "estimator must have learned a density (distribution or density_), got "
-                f"{estimator!r}."
-            )
-        return cls.from_distribution(
-            distribution,
+        if not hasattr(estimator, "distribution"):
+            if not hasattr(estimator, "density_"):
+                raise TypeError(
+                    "estimator must have learned a density (distribution or density_), got "
+                    f"{estimator!r}."
+                )
+            estimator = estimator.density_
+        return cls._of_marginal(
+            lambda numbers: estimator.distribution(dimensions=numbers),
+            (estimator.n_features_in_, getattr(estimator, "feature_names_in_", None)),
             X,
-            features=features,
-            levels=levels,
-            grid_resolution=grid_resolution,
+            features,
+            levels,
+            grid_resolution,
             plot_method=plot_method,
             components=components,
             ax=ax,
@@ -184,23 +184,49 @@ class DensityDisplay:
         -------
         DensityDisplay
         """
+        return cls._of_marginal(
+            distribution.marginal,
+            (distribution.n_features, distribution.feature_names),
+            X,
+            features,
+            levels,
+            grid_resolution,
+            plot_method=plot_method,
+            components=components,
+            ax=ax,
+            **kwargs,
+        )
+
+    @classmethod
+    def _of_marginal(
+        cls,
+        marginal_of: Callable[[list[int]], GaussianMixtureDistribution],
+        whole: tuple[int, Sequence[str] | None],
+        X: ArrayLike | None,
+        features: int | str | Iterable[int | str] | None,
+        levels: Iterable[float],
+        grid_resolution: int,
+        **kwargs: Any,
+    ) -> Self:
+        """Display some features of a distribution, by the number and the names of all of them."""
         check_matplotlib()
         if not isinstance(grid_resolution, Integral) or grid_resolution < 2:
             raise ValueError(
                 f"grid_resolution must be an integer of at least 2, got {grid_resolution!r}."
             )
         levels = checked_levels(levels)
-        numbers = list(range(min(distribution.n_features, MOST_FEATURES)))
+        n_features, _ = whole
+        numbers = list(range(min(n_features, MOST_FEATURES)))
         if features is not None:
-            numbers = distribution.numbers_of(features)
-        shown = distribution.marginal(numbers)
+            numbers = numbers_of(features, *whole)
+        shown = marginal_of(numbers)
         names = shown.feature_names or [f"feature {number}" for number in numbers]
         if X is not None:
             X = np.asarray(X, dtype=float)
-            if X.ndim != 2 or X.shape[1] != distribution.n_features:
+            if X.ndim != 2 or X.shape[1] != n_features:
                 raise ValueError(
-                    f"X must have the distribution's {distribution.n_features} features, got the "
-                    f"shape {X.shape}."
+                    f"X must have the distribution's {n_features} features, got the shape "
+                    f"{X.shape}."
                 )
             X = X[:, numbers]
         n = len(numbers)
@@ -231,7 +257,7 @@ class DensityDisplay:
             levels=levels,
             X=X,
         )
-        return display.plot(plot_method=plot_method, components=components, ax=ax, **kwargs)
+        return display.plot(**kwargs)
 
     def plot(
         self,
