@@ -20,6 +20,8 @@ from skokde import (
     OnlineKDERegressor,
 )
 
+pytestmark = pytest.mark.thorough
+
 PACKAGE = str(Path(skokde.__file__).parent)
 
 both_estimators = pytest.mark.parametrize(

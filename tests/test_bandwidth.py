@@ -11,6 +11,8 @@ from skokde._engine.bandwidth import normal_reference, optimal_scale
 from skokde._engine.covariance import STRUCTURES, widest_gap
 from skokde._engine.whitening import whiten
 
+pytestmark = pytest.mark.thorough
+
 # ----------------------------------------------------------------- the roughness functional
 
 

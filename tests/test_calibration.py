@@ -30,6 +30,8 @@ from skokde._engine.pooling import FARTHEST_CLASS, Discriminant, LogLinearPool, 
 from skokde._engine.state import State
 from skokde._validation import check_settings
 
+pytestmark = pytest.mark.thorough
+
 both_structures = pytest.mark.parametrize("covariance_type", quick(["full", "diag"]))
 
 

@@ -16,6 +16,8 @@ from skokde._engine.compression import cluster
 from skokde._engine.kde import Components, components_in, factorize
 from skokde._engine.revitalization import revitalize
 
+pytestmark = pytest.mark.thorough
+
 both_structures = pytest.mark.parametrize("covariance_type", ["full", "diag"])
 THRESHOLDS = [0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 1.0]
 

@@ -16,7 +16,10 @@ from marks import quick
 from skokde import OnlineKDEClassifier, OnlineKDEDensity
 from structures import STRUCTURES
 
-pytestmark = pytest.mark.filterwarnings("ignore::skokde.DegenerateDataWarning")
+pytestmark = [
+    pytest.mark.thorough,
+    pytest.mark.filterwarnings("ignore::skokde.DegenerateDataWarning"),
+]
 
 # --------------------------------------------------------------------------------- what is streamed
 

@@ -10,6 +10,8 @@ import twins
 from marks import quick
 from skokde import OnlineKDEDensity
 
+pytestmark = pytest.mark.thorough
+
 both_structures = pytest.mark.parametrize("covariance_type", ["full", "diag"])
 RULES = ["okde", "plugin", "silverman", "scott", 0.7]
 

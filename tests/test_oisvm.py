@@ -12,6 +12,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from evaluation.oisvm import OISVM
 
+pytestmark = pytest.mark.thorough
+
 LOADERS = {"iris": load_iris, "wine": load_wine, "cancer": load_breast_cancer}
 
 

@@ -27,7 +27,10 @@ from evaluation.precision import (
 )
 
 # Condition numbers of 1e12 are corrected, and the user is told so.
-pytestmark = pytest.mark.filterwarnings("ignore::skokde.DegenerateDataWarning")
+pytestmark = [
+    pytest.mark.thorough,
+    pytest.mark.filterwarnings("ignore::skokde.DegenerateDataWarning"),
+]
 
 EPS = np.finfo(float).eps
 

@@ -19,6 +19,8 @@ from skokde import OnlineKDEClassifier
 from skokde._engine.bandwidth import PlugIn
 from skokde._engine.experts import by_kind
 
+pytestmark = pytest.mark.thorough
+
 FLOOR = np.log(1e-300)
 
 

@@ -25,7 +25,10 @@ from marks import quick
 from skokde import OnlineKDEClassifier, OnlineKDEDensity
 from structures import STRUCTURES
 
-pytestmark = pytest.mark.filterwarnings("ignore::skokde.DegenerateDataWarning")
+pytestmark = [
+    pytest.mark.thorough,
+    pytest.mark.filterwarnings("ignore::skokde.DegenerateDataWarning"),
+]
 
 ROWS = {
     "normal": lambda rng, n, d: rng.normal(size=(n, d)),

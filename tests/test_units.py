@@ -9,6 +9,8 @@ import twins
 from marks import quick
 from skokde import OnlineKDEClassifier, OnlineKDEDensity
 
+pytestmark = pytest.mark.thorough
+
 both_structures = pytest.mark.parametrize("covariance_type", ["full", "diag"])
 
 
