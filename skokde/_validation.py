@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from numbers import Integral, Real
 from typing import Any
 
@@ -241,7 +242,8 @@ def check_rows(estimator: Any, X: Any, *, reset: bool) -> np.ndarray:
     if not reset and _is_ready(estimator, X):
         return X
     _check_unmasked(X, "X")
-    X = validate_data(estimator, X, reset=reset, **OF_ROWS)
+    with _columns_named(X):
+        X = validate_data(estimator, X, reset=reset, **OF_ROWS)
     if not estimator._takes_missing_values and np.isnan(X).any():
         raise ValueError(
             f"Input X contains NaN, and {type(estimator).__name__} does not take missing values: "
@@ -287,7 +289,32 @@ def check_outputs(estimator: Any, y: np.ndarray) -> None:
 def _validated_pair(estimator: Any, X: Any, y: Any, **options: bool) -> tuple[Any, Any]:
     _check_unmasked(X, "X")
     _check_unmasked(y, "y")
-    return validate_data(estimator, X, y, **options, **OF_ROWS)
+    with _columns_named(X):
+        return validate_data(estimator, X, y, **options, **OF_ROWS)
+
+
+@contextmanager
+def _columns_named(X: Any) -> Iterator[None]:
+    """Say which columns of a frame are no numbers, if that is why it is refused."""
+    try:
+        yield
+    except (ValueError, TypeError) as error:
+        columns = [name for name in getattr(X, "columns", ()) if not _are_numbers(X[name])]
+        if not columns:
+            raise
+        raise ValueError(
+            f"{error}. Columns that are no numbers: {columns}. Drop them, or turn them into "
+            "numbers, text by a OneHotEncoder in a ColumnTransformer in front of the estimator."
+        ) from error
+
+
+def _are_numbers(column: Any) -> bool:
+    values = np.asarray(column)
+    try:
+        values.astype(float)
+    except (ValueError, TypeError):
+        return False
+    return values.dtype.kind not in "mM"  # dates and times, of which NumPy makes numbers
 
 
 def _is_ready(estimator: Any, X: Any) -> bool:

@@ -2,6 +2,7 @@
 
 import pickle
 import warnings
+from datetime import datetime
 from functools import cache
 
 import numpy as np
@@ -870,6 +871,20 @@ def test_the_feature_with_huge_values_is_named(Estimator):
             call(frame, y)
     with pytest.raises(ValueError, match=r"in features: 0, 1, 2, .*, 9, \.\.\.\. "):
         Estimator().fit(np.full((3, 12), 1e151), y[:3])
+
+
+@pytest.mark.parametrize("Estimator", [OnlineKDEDensity, OnlineKDEClassifier])
+@pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame])
+def test_columns_that_are_no_numbers_are_named(Estimator, frame):
+    day = datetime(2026, 1, 1)
+    X = frame({"a": [1.0, 2.0], "text": ["x", "y"], "b": [3, 4], "when": [day, day]})
+    with pytest.raises(ValueError, match=r"no numbers: \['text', 'when'\]\. Drop") as raised:
+        Estimator().fit(X, [0, 1])
+    assert "could not convert" in str(raised.value) or "promoted" in str(raised.value)
+    # What else is wrong with a frame of numbers is told as it is.
+    with pytest.raises(ValueError, match="infinity") as raised:
+        Estimator().fit(frame({"a": [1.0, np.inf]}), [0, 1])
+    assert "numbers" not in str(raised.value)
 
 
 @both_fits
