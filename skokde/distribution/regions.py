@@ -24,6 +24,8 @@ from skokde.distribution.sampling import draws
 # A third of the steps that find quantiles are halvings: so many leave no more than the last bits.
 MOST_STEPS = 600
 TINY_STEP = 1e-14
+# In standard deviations: the probability of what is farther out underflows.
+FAR = 100.0
 
 
 def cdf(distribution: Gaussians, x: ArrayLike, lower_limit: ArrayLike | None) -> Any:
@@ -66,7 +68,9 @@ def _dependent_cdf(distribution: Gaussians, upper: np.ndarray, lower: np.ndarray
     for weight, mean, scale, covariance in zip(
         distribution.weights, distribution.means, scales, distribution.covariances, strict=True
     ):
-        upper_z, lower_z = (_standardized(limit, mean, scale) for limit in (upper, lower))
+        upper_z, lower_z = (
+            without_end(_standardized(limit, mean, scale)) for limit in (upper, lower)
+        )
         wide = (lower_z != upper_z).all(axis=1)  # else both may be infinite
         if weight > 0.0 and wide.any():
             # In units of the deviations, so that features of any units do no harm. The integration
@@ -75,6 +79,11 @@ def _dependent_cdf(distribution: Gaussians, upper: np.ndarray, lower: np.ndarray
             normal = multivariate_normal(cov=correlation, allow_singular=True, seed=0)
             out[wide] += weight * normal.cdf(upper_z[wide], lower_limit=lower_z[wide])
     return out
+
+
+def without_end(limits: np.ndarray) -> np.ndarray:
+    """Infinite limits in place of those beyond which there is nothing, whose squares overflow."""
+    return np.where(np.abs(limits) > FAR, np.copysign(np.inf, limits), limits)
 
 
 def _standardized(points: np.ndarray, means: np.ndarray, scales: np.ndarray) -> np.ndarray:
