@@ -301,6 +301,13 @@ class BaseOnlineKDE(SummaryMixin, BaseEstimator):
         with ThreadPoolExecutor(n_threads) as threads:
             return list(threads.map(function, items))
 
+    def __dir__(self) -> list[str]:
+        """All names, where a parameter that has been set since keeps some from being evaluated."""
+        try:
+            return super().__dir__()
+        except (ValueError, TypeError):
+            return list(object.__dir__(self))
+
     @abstractmethod
     def _restore(self) -> None:
         """Put the engine's tuples back in place of what was stored of them, and check all."""

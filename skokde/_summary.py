@@ -8,6 +8,7 @@ from html import escape
 from importlib.metadata import metadata
 from typing import TYPE_CHECKING, Any
 
+from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 if TYPE_CHECKING:
@@ -69,19 +70,28 @@ class SummaryMixin:
     @property
     def _repr_html_(self) -> Callable[[], str]:
         diagram = super()._repr_html_
-        return lambda: diagram() + self._html_summary()
+        return lambda: self._with_summary(diagram)
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
-        bundle = super()._repr_mimebundle_(**kwargs)
-        if "text/html" in bundle:
-            bundle["text/html"] += self._html_summary()
-        return bundle
+        bundle = super()._repr_mimebundle_
+        try:
+            made = bundle(**kwargs)
+        except (ValueError, TypeError):  # as below
+            return {"text/plain": repr(self), "text/html": self._repr_html_()}
+        if "text/html" in made:
+            made["text/html"] = self._with_summary(lambda: made["text/html"])
+        return made
 
-    def _html_summary(self) -> str:
-        if not self.__sklearn_is_fitted__():
-            return ""
+    def _with_summary(self, diagram: Callable[[], str]) -> str:
+        try:
+            page, below = diagram(), self.summary() if self.__sklearn_is_fitted__() else ""
+        except (ValueError, TypeError) as error:
+            # By a parameter that has been set since, fitted attributes can't be evaluated.
+            page, below = clone(self)._repr_html_(), str(error)
+        if not below:
+            return page
         style = "white-space: pre-wrap; max-height: 20em; overflow: auto"  # of many classes
-        return f'<pre style="{style}">{escape(self.summary())}</pre>'
+        return f'{page}<pre style="{style}">{escape(below)}</pre>'
 
 
 def documentation_address() -> str:

@@ -194,6 +194,17 @@ def test_diagrams_of_other_estimators():
 
 
 @each_estimator
+def test_parameters_that_are_wrong_since(Estimator):
+    """Names can still be completed, and the diagram says what is wrong."""
+    estimator = Estimator().fit(X, Y).set_params(bandwidth=-1.0)
+    assert {"predict", "score_samples", "transform"} & set(dir(estimator))
+    for page in (estimator._repr_html_(), estimator._repr_mimebundle_()["text/html"]):
+        assert "bandwidth" in page.partition("<pre style")[0]
+        assert "must be positive" in page.partition("<pre style")[2]
+    assert estimator.set_params(bandwidth=1.0).summary() in estimator._repr_html_()
+
+
+@each_estimator
 def test_link_to_the_documentation(Estimator, project_urls):
     project_urls("Source, https://code.example.org", f"Documentation, {ADDRESS}")
     page = f"{ADDRESS}generated/skokde.{Estimator.__name__}.html"
