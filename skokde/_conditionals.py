@@ -88,10 +88,12 @@ class FactorConditioner:
         a, b = len(self.numbers), len(self.others)
         means, covariances = np.empty((len(some), b)), np.empty((len(some), b, b))
         gains = np.empty((len(some), b, a))
-        stops = np.cumsum([len(mixture.weights) for mixture in others])
+        sizes = [len(mixture.weights) for mixture in others]
+        stops = np.cumsum(sizes)
         owners = np.searchsorted(stops, some, side="right")
-        for place, (owner, number) in enumerate(zip(owners, some, strict=True)):
-            mixture, number = others[owner], number - stops[owner]
+        numbers = some - (stops - sizes)[owners]
+        for place, (owner, number) in enumerate(zip(owners, numbers, strict=True)):
+            mixture = others[owner]
             means[place] = mixture.means[number]
             gains[place], explained = self.known.analysers[owner].regression(
                 number, np.concatenate([mixture.shared, mixture.directions[number]])
