@@ -26,6 +26,8 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::UserWarning:distributed"),
+    # Of older ones, about schedulers that tests ask for.
+    pytest.mark.filterwarnings("ignore:Running on a single-machine scheduler:UserWarning"),
     pytest.mark.xdist_group("dask"),
 ]
 CUTS = [150, 300, 450]

@@ -149,7 +149,8 @@ def test_units_do_no_harm(seed):
     )
     x = np.random.default_rng(seed).normal(size=(5, 3))
     np.testing.assert_allclose(new.logpdf(x * units), old.logpdf(x), rtol=1e-9, atol=1e-9)
-    np.testing.assert_allclose(new.cdf(x * units), old.cdf(x), atol=1e-9)
+    # Older versions of SciPy draw other points for their integrals each time.
+    np.testing.assert_allclose(new.cdf(x * units), old.cdf(x), rtol=1e-7, atol=1e-5)
     np.testing.assert_allclose(
         new.conditional([0, 2], x[:, [0, 2]] * units[[0, 2]]).mean,
         old.conditional([0, 2], x[:, [0, 2]]).mean, rtol=1e-8)  # fmt: skip

@@ -2,7 +2,6 @@
 
 import pickle
 import warnings
-from datetime import datetime
 from functools import cache
 
 import numpy as np
@@ -876,8 +875,8 @@ def test_the_feature_with_huge_values_is_named(Estimator):
 @pytest.mark.parametrize("Estimator", [OnlineKDEDensity, OnlineKDEClassifier])
 @pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame])
 def test_columns_that_are_no_numbers_are_named(Estimator, frame):
-    day = datetime(2026, 1, 1)
-    X = frame({"a": [1.0, 2.0], "text": ["x", "y"], "b": [3, 4], "when": [day, day]})
+    days = pd.to_datetime(["2026-01-01", "2026-01-02"]).to_numpy()
+    X = frame({"a": [1.0, 2.0], "text": ["x", "y"], "b": [3, 4], "when": days})
     with pytest.raises(ValueError, match=r"no numbers: \['text', 'when'\]\. Drop") as raised:
         Estimator().fit(X, [0, 1])
     assert "could not convert" in str(raised.value) or "promoted" in str(raised.value)

@@ -1,12 +1,20 @@
 """In other packages' hands: river's wrappers, scikit-learn's display of boundaries."""
 
+from importlib.metadata import version
+
 import numpy as np
 import pytest
+from packaging.version import Version
 from sklearn.datasets import load_iris
 from sklearn.inspection import DecisionBoundaryDisplay
 from sklearn.utils import shuffle
 
 from skokde import OnlineKDEClassifier, OnlineKDEDensity, OnlineKDERegressor
+
+newer_displays = pytest.mark.skipif(
+    Version(version("scikit-learn")) < Version("1.7"),
+    reason="older displays take neither several classes nor densities",
+)
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +62,7 @@ def test_river_has_no_wrapper_for_densities():
         compat.convert_sklearn_to_river(OnlineKDEDensity())
 
 
+@newer_displays
 @pytest.mark.parametrize("response_method", ["predict", "predict_proba", "auto"])
 def test_boundaries_of_classes_are_displayed(iris, response_method):
     plt = pytest.importorskip("matplotlib.pyplot")
@@ -70,6 +79,7 @@ def test_boundaries_of_classes_are_displayed(iris, response_method):
     plt.close("all")
 
 
+@newer_displays
 def test_densities_are_displayed(iris):
     plt = pytest.importorskip("matplotlib.pyplot")
     density = OnlineKDEDensity().fit(iris[0][:, :2])

@@ -169,7 +169,7 @@ def check_uncompressed(density, X, counts):
     _, first, place = np.unique(X, axis=0, return_index=True, return_inverse=True)
     order = np.argsort(first)
     np.testing.assert_array_equal(density.means_, X[first[order]])
-    weights = np.bincount(place, counts)[order] / counts.sum()
+    weights = np.bincount(place.ravel(), counts)[order] / counts.sum()
     np.testing.assert_allclose(density.weights_, weights, rtol=1e-9, atol=1e-300)
 
 
