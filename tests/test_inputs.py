@@ -875,9 +875,11 @@ def test_the_feature_with_huge_values_is_named(Estimator):
 @pytest.mark.parametrize("Estimator", [OnlineKDEDensity, OnlineKDEClassifier])
 @pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame])
 def test_columns_that_are_no_numbers_are_named(Estimator, frame):
-    days = pd.to_datetime(["2026-01-01", "2026-01-02"]).to_numpy()
-    X = frame({"a": [1.0, 2.0], "text": ["x", "y"], "b": [3, 4], "when": days})
-    with pytest.raises(ValueError, match=r"no numbers: \['text', 'when'\]\. Drop") as raised:
+    X = {"a": [1.0, 2.0], "text": ["x", "y"], "b": [3, 4], "words": ["u", "v"]}
+    if frame is pd.DataFrame:  # older versions of polars crash over dates
+        X["words"] = pd.to_datetime(["2026-01-01", "2026-01-02"])
+    X = frame(X)
+    with pytest.raises(ValueError, match=r"no numbers: \['text', 'words'\]\. Drop") as raised:
         Estimator().fit(X, [0, 1])
     assert "could not convert" in str(raised.value) or "promoted" in str(raised.value)
     # What else is wrong with a frame of numbers is told as it is.
