@@ -164,7 +164,7 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         What prediction has found, as weights of sum one: "threshold" of shape (n_thresholds,), from
         the finest that is held to the coarsest; "width" (n_widths,), from the narrowest kernel to
         the widest; "shape" (n_shapes,), full covariances, half of the correlations, and none, or
-        those of low rank, and none;
+        those of low rank, those of fewer directions if the rank is predicted, and none;
         "outliers" of shape (n_shapes, 3), the weight, of one in all, of single Gaussians with the
         standard deviations of all samples and 4 and 16 times as large ones; "memory", that of all
         samples, and of the newest by each factor. Of one entry where there is nothing to find.

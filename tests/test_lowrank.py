@@ -1,5 +1,6 @@
 """Covariances of low rank: factor analysers, merged and scored without matrices."""
 
+import pickle
 import tracemalloc
 
 import numpy as np
@@ -8,6 +9,7 @@ from scipy.stats import multivariate_normal
 from sklearn.covariance import LedoitWolf
 from skokde._engine._log_density import decompose, log_mixtures
 
+import skokde
 from skokde import (
     OnlineKDEClassifier,
     OnlineKDEDensity,
@@ -279,6 +281,40 @@ def test_ranks():
     full = OnlineKDEDensity(covariance_type="full").fit(X)
     density = OnlineKDEDensity(covariance_type="lowrank").fit(X)
     np.testing.assert_array_equal(density.score_samples(X), full.score_samples(X))
+
+
+def test_rank_by_prediction(assert_same_model):
+    """Rows of few directions: fewer than are held predict better, and get the weight."""
+    d, structure = 40, LowRankCovariance(rank="predictive")
+    X = of_two_factors(1500, d)
+    given, predicted = (
+        OnlineKDEDensity(covariance_type=s).fit(X[:1000]) for s in ("lowrank", structure)
+    )
+    assert predicted.covariances_.shape[1:] == given.covariances_.shape[1:] == (17, d)
+    assert predicted.experts_["shape"] == [
+        "lowrank(predictive)", "8 directions", "2 directions", "no correlations"
+    ]  # fmt: skip
+    assert predicted.expert_weights_["shape"][2] > 0.5
+    assert predicted.score(X[1000:]) > given.score(X[1000:]) + 1.0
+    # What is scored is a mixture of all of them.
+    np.testing.assert_allclose(
+        predicted.distribution().logpdf(X[1000:1010]), predicted.score_samples(X[1000:1010])
+    )
+    again = OnlineKDEDensity(covariance_type=LowRankCovariance("predictive"))
+    for start in range(0, 1000, 37):
+        again.partial_fit(X[start : min(start + 37, 1000)])
+    assert_same_model(again, predicted)
+    stored = pickle.loads(pickle.dumps(predicted))
+    np.testing.assert_array_equal(stored.score_samples(X), predicted.score_samples(X))
+    # Both hold the same: what is tried can be changed in mid-stream.
+    later = given.set_params(covariance_type=structure).partial_fit(X[1000:1400])
+    assert later.expert_weights_["shape"][2] > 0.5
+    shards = [OnlineKDEDensity(covariance_type=structure).fit(X[i:1000:2]) for i in range(2)]
+    merged = skokde.merge(shards)
+    assert merged.expert_weights_["shape"][2] > 0.5
+    assert merged.score(X[1000:]) > shards[0].score(X[1000:])
+    with pytest.raises(ValueError, match="can't be merged with"):
+        skokde.merge([shards[0], OnlineKDEDensity(covariance_type="lowrank").fit(X[:100])])
 
 
 def factor_mixture(n, seed, d=60, n_clusters=4, rank=4):

@@ -437,33 +437,40 @@ class LowRankCovariance(CovarianceStructure):
 
     Parameters
     ----------
-    rank : int, default=16
+    rank : int or "predictive", default=16
         The number of directions that each component holds. Where that is d - 1 or more, nothing
-        would be lost: covariances are full ones.
+        would be lost: covariances are full ones. "predictive": 16 are held; where threshold and
+        bandwidth are predicted, the longest 8 and 2 of them are tried, too, and weighted by how
+        well they predict the samples to come. It takes up to twice the time.
 
     Raises
     ------
     ValueError
-        If the rank is not a positive integer.
+        If the rank is neither a positive integer nor "predictive".
     """
 
     layout = "lowrank"
     is_compiled = False
     patience = 16
+    is_predictive = False
 
-    def __init__(self, rank: int = 16) -> None:
-        if not isinstance(rank, Integral) or isinstance(rank, bool) or rank < 1:
-            raise ValueError(f"rank must be a positive integer, got {rank!r}.")
+    def __init__(self, rank: int | str = 16) -> None:
+        if isinstance(rank, str) and rank == "predictive":
+            self.is_predictive, rank = True, DEFAULT_RANK
+        elif not isinstance(rank, Integral) or isinstance(rank, bool) or rank < 1:
+            raise ValueError(f"rank must be a positive integer or 'predictive', got {rank!r}.")
         self.rank = int(rank)
 
     def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and other.rank == self.rank
+        return type(other) is type(self) and other.name == self.name
 
     def __hash__(self) -> int:
-        return hash((type(self), self.rank))
+        return hash((type(self), self.name))
 
     @property
     def name(self) -> str:
+        if self.is_predictive:
+            return "lowrank(predictive)"
         return "lowrank" if self.rank == DEFAULT_RANK else f"lowrank({self.rank})"
 
     @property
@@ -475,7 +482,8 @@ class LowRankCovariance(CovarianceStructure):
 
     @property
     def shapes(self) -> tuple[CovarianceStructure, ...]:
-        return (self, DIAGONAL_OF_LOW_RANK)
+        fewer = [LongestDirections(n) for n in FEWER_DIRECTIONS] if self.is_predictive else []
+        return (self, *fewer, DIAGONAL_OF_LOW_RANK)
 
     def shape(self, d: int) -> tuple[int, ...]:
         return (1 + self.rank, d)
@@ -567,7 +575,7 @@ class LowRankCovariance(CovarianceStructure):
         target : (1 + r, d) array or None
         """
         d = means.shape[1]
-        rank = min(d, DIRECTIONS_OF_ALL * (covariances.shape[1] - 1))
+        rank = min(d, DIRECTIONS_OF_ALL * self.rank)
         order, starts = np.arange(len(counts)), np.array([0, len(counts)])
         variances = np.ascontiguousarray(covariances[:, 0])
         moments = match_group_moments(counts, means, variances, order, starts)
@@ -589,6 +597,13 @@ class LowRankCovariance(CovarianceStructure):
         number = np.arange(out.shape[-1])
         out[..., number, number] = covariances[..., 0, :]
         return out
+
+
+class LongestDirections(LowRankCovariance):
+    """Some of the directions of covariances of low rank, as a shape of components beside theirs."""
+
+    def scored(self, covariances: np.ndarray) -> np.ndarray:
+        return np.ascontiguousarray(covariances[..., : 1 + self.rank, :])
 
 
 class DiagonalOfLowRank(DiagonalCovariance):
@@ -644,6 +659,8 @@ def widest_gap(counts: np.ndarray, points: np.ndarray) -> np.ndarray:
 
 # Those that have a name as a parameter.
 DEFAULT_RANK = 16
+# How many are tried beside those that are held, where prediction finds the rank.
+FEWER_DIRECTIONS = (8, 2)
 # How many times as many directions a single Gaussian has.
 DIRECTIONS_OF_ALL = 8
 STRUCTURES: dict[str, CovarianceStructure] = {

@@ -20,7 +20,7 @@ import numpy as np
 
 from skokde._engine import recent
 from skokde._engine.bandwidth import KernelFrame
-from skokde._engine.covariance import CovarianceStructure, FullCovariance
+from skokde._engine.covariance import CovarianceStructure, FullCovariance, LowRankCovariance
 from skokde._engine.families import family_of
 from skokde._engine.kde import KDE, KernelFamily, log
 from skokde._engine.mixture import Mixture, Resolutions
@@ -418,6 +418,8 @@ def shape_name(shape: CovarianceStructure, structure: CovarianceStructure) -> st
     """What a shape of kernels has of the covariances."""
     if shape is structure:
         return structure.name
+    if isinstance(shape, LowRankCovariance):
+        return f"{shape.rank} directions"
     return "half of the correlations" if isinstance(shape, FullCovariance) else "no correlations"
 
 
