@@ -272,12 +272,12 @@ def test_ranks():
             LowRankCovariance(rank=wrong)
     assert LowRankCovariance().name == "lowrank"
     assert LowRankCovariance(rank=3).name == "lowrank(3)"
-    X = np.random.default_rng(0).normal(size=(200, 5))
+    X = np.random.default_rng(0).normal(size=(200, 7))
     density = OnlineKDEDensity(covariance_type=LowRankCovariance(rank=2)).fit(X)
-    assert density.covariances_.shape[1:] == (3, 5)
+    assert density.covariances_.shape[1:] == (3, 7)
     with pytest.raises(ValueError, match="can't change from 'lowrank' to 'lowrank\\(3\\)'"):
         density.set_params(covariance_type=LowRankCovariance(rank=3)).partial_fit(X)
-    # Where nothing would be lost covariances are full.
+    # Where they take no longer covariances are full.
     full = OnlineKDEDensity(covariance_type="full").fit(X)
     density = OnlineKDEDensity(covariance_type="lowrank").fit(X)
     np.testing.assert_array_equal(density.score_samples(X), full.score_samples(X))

@@ -438,8 +438,8 @@ class LowRankCovariance(CovarianceStructure):
     Parameters
     ----------
     rank : int or "predictive", default=16
-        The number of directions that each component holds. Where that is d - 1 or more, nothing
-        would be lost: covariances are full ones. "predictive": 16 are held; where threshold and
+        The number of directions that each component holds. Up to twice as many features as that
+        covariances are full ones, which take no longer. "predictive": 16 are held; where threshold and
         bandwidth are predicted, the longest 8 and 2 of them are tried, too, and weighted by how
         well they predict the samples to come. It takes up to twice the time.
 
@@ -489,7 +489,7 @@ class LowRankCovariance(CovarianceStructure):
         return (1 + self.rank, d)
 
     def of_features(self, d: int) -> CovarianceStructure:
-        return self if self.rank < d - 1 else STRUCTURES["full"]
+        return self if d > FEATURES_PER_DIRECTION * self.rank else STRUCTURES["full"]
 
     def holds(self, shape: tuple[int, ...], d: int) -> bool:
         return len(shape) == 2 and shape[1] == d and 1 < shape[0] < d
@@ -659,6 +659,8 @@ def widest_gap(counts: np.ndarray, points: np.ndarray) -> np.ndarray:
 
 # Those that have a name as a parameter.
 DEFAULT_RANK = 16
+# Up to so many, full covariances take no longer, and lose nothing.
+FEATURES_PER_DIRECTION = 2
 # How many are tried beside those that are held, where prediction finds the rank.
 FEWER_DIRECTIONS = (8, 2)
 # How many times as many directions a single Gaussian has.
