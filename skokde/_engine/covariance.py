@@ -439,8 +439,8 @@ class LowRankCovariance(CovarianceStructure):
     ----------
     rank : int or "predictive", default=16
         The number of directions that each component holds. Up to twice as many features as that
-        covariances are full ones, which take no longer. "predictive": 16 are held; where threshold and
-        bandwidth are predicted, the longest 8 and 2 of them are tried, too, and weighted by how
+        covariances are full ones, which take no longer. "predictive": 16 are held; where threshold
+        and bandwidth are predicted, the longest 8 and 2 of them are tried, too, and weighted by how
         well they predict the samples to come. It takes up to twice the time.
 
     Raises
