@@ -166,7 +166,9 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         the widest; "shape" (n_shapes,), full covariances, half of the correlations, and none, or
         those of low rank, those of fewer directions if the rank is predicted, and none;
         "outliers" of shape (n_shapes, 3), the weight, of one in all, of single Gaussians with the
-        standard deviations of all samples and 4 and 16 times as large ones; "memory", that of all
+        standard deviations of all samples and 4 and 16 times as large ones, or with covariances of
+        low rank (n_shapes, 5), three of the first kind, whose correlations are shrunk by all, 30 %
+        and 5 % of what is noise in them (Chen et al., 2010); "memory", that of all
         samples, and of the newest by each factor. Of one entry where there is nothing to find.
     experts_ : dict of {str: list}
         What the entries of ``expert_weights_`` belong to: "threshold", Hellinger distances;

@@ -12,7 +12,7 @@ import numpy as np
 from sklearn.utils import check_array
 from sklearn.utils.validation import validate_data
 
-from skokde._engine.bandwidth import FINE_PREDICTIVE, RULES, FixedCovariance, NormalReference, Rule
+from skokde._engine.bandwidth import RULES, FixedCovariance, NormalReference, Rule, fine_predictive
 from skokde._engine.compression import MOST_COMPONENTS, THRESHOLDS
 from skokde._engine.covariance import EIGENVALUE_FLOOR, STRUCTURES, CovarianceStructure
 from skokde._engine.recent import MEMORIES
@@ -106,7 +106,7 @@ def check_settings(estimator: Any, n_features: int, layout: str | None = None) -
     bandwidth = check_bandwidth(estimator.bandwidth, structure.of_kernels, n_features)
     shapes = (structure,)
     if most is not None and bandwidth is RULES["predictive"]:
-        bandwidth = FINE_PREDICTIVE
+        bandwidth = fine_predictive(len(structure.shrinkages))
         if n_features > 1:
             shapes = structure.shapes
     return Settings(structure, bandwidth, thresholds, forgetting, cap, most, shapes, memories)

@@ -317,6 +317,22 @@ def test_rank_by_prediction(assert_same_model):
         skokde.merge([shards[0], OnlineKDEDensity(covariance_type="lowrank").fit(X[:100])])
 
 
+def test_shrinkage_by_prediction(monkeypatch):
+    """Features mixed at random, whose correlation matrix has small eigenvalues, shrunk too much."""
+    n, d = 400, 50
+    X = np.random.default_rng(0).normal(size=(n + 400, d))
+    X = X @ np.random.default_rng(1).normal(size=(d, d))
+    found = OnlineKDEDensity(covariance_type="lowrank").fit(X[:n])
+    assert found.experts_["outliers"] == [1.0, 1.0, 1.0, 4.0, 16.0]
+    assert found.expert_weights_["outliers"][0, 2] > 0.5
+    estimate = LedoitWolf().fit(X[:n])
+    gaussian = multivariate_normal(estimate.location_, estimate.covariance_)
+    score = found.score(X[n:])
+    assert score > gaussian.logpdf(X[n:]).mean() + 5.0
+    monkeypatch.setattr(LowRankCovariance, "shrinkages", (1.0,))
+    assert score > OnlineKDEDensity(covariance_type="lowrank").fit(X[:n]).score(X[n:]) + 5.0
+
+
 def factor_mixture(n, seed, d=60, n_clusters=4, rank=4):
     """Rows, and their log-densities."""
     rng = np.random.default_rng(7)

@@ -16,10 +16,10 @@ from skokde._base import Snapshot
 from skokde._engine.bandwidth import (
     COMPRESSION_SCALE,
     FINE_KERNEL_SCALES,
-    FINE_PREDICTIVE,
     GAUSSIAN_SCALES,
     KERNEL_SCALES,
     RULES,
+    fine_predictive,
     normal_reference,
     shrinkage,
 )
@@ -363,7 +363,7 @@ def test_compression_goes_by_a_narrower_kernel_than_the_normal_reference(covaria
 # --------------------------------------------------------------- coarser levels and other shapes
 
 
-RULES_BY_NAME = {"fine": FINE_PREDICTIVE} | RULES
+RULES_BY_NAME = {"fine": fine_predictive()} | RULES
 
 
 def levels_and_shapes(covariance_type, d, bandwidth="predictive", target=None):

@@ -7,6 +7,7 @@ compressed, and the kernels under which it is scored.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -229,12 +230,16 @@ class Predictive(NormalReference):
     are kept (West 1993): it leads from the samples themselves, b = 0, to one Gaussian, b infinite.
     """
 
-    gaussian_scales = GAUSSIAN_SCALES
-
-    def __init__(self, kernel_scales: tuple[float, ...], n_narrow: int) -> None:
+    def __init__(
+        self,
+        kernel_scales: tuple[float, ...],
+        n_narrow: int,
+        gaussian_scales: tuple[float, ...] = GAUSSIAN_SCALES,
+    ) -> None:
         super().__init__(COMPRESSION_SCALE)
         self.kernel_scales = kernel_scales
         self.n_narrow = n_narrow
+        self.gaussian_scales = gaussian_scales
 
     @property
     def n_widths(self) -> int:
@@ -267,7 +272,7 @@ class Predictive(NormalReference):
                 shrinks,
                 n,
                 1.0 / narrowest,
-                gaussian_of(mixture, whitening, target, shape),
+                *gaussians_of(mixture, whitening, target, shape, self.gaussian_scales),
             )
             for shape in shapes or (structure,)
         ]
@@ -285,8 +290,18 @@ RULES: dict[str, Rule] = {
     "scott": Scott(),
 }
 
-# Where the resolution is found by prediction, too.
-FINE_PREDICTIVE = Predictive(FINE_KERNEL_SCALES, N_NARROW)
+
+@cache
+def fine_predictive(n_shrinkages: int = 1) -> Predictive:
+    """The rule where the resolution is found by prediction, too.
+
+    Parameters
+    ----------
+    n_shrinkages : int, default=1
+        In how many ways the covariance of single Gaussians is shrunk.
+    """
+    scales = (1.0,) * (n_shrinkages - 1) + GAUSSIAN_SCALES
+    return Predictive(FINE_KERNEL_SCALES, N_NARROW, scales)
 
 
 def seen_by_kernels(
@@ -306,18 +321,34 @@ def whiten_as_kernels_see(
     return whiten(*seen_by_kernels(mixture, structure), target)
 
 
-def gaussian_of(
-    mixture: Mixture, whitening: Whitening, target: np.ndarray | None, shape: CovarianceStructure
-) -> np.ndarray | None:
-    """Covariance of a single Gaussian where it is not that of kernels which are as wide."""
+def gaussians_of(
+    mixture: Mixture,
+    whitening: Whitening,
+    target: np.ndarray | None,
+    shape: CovarianceStructure,
+    scales: tuple[float, ...],
+) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """Covariance of single Gaussians where it is not that of kernels which are as wide.
+
+    Returns
+    -------
+    whole : (1 + r, d) array or None
+    factors : (n_gaussians,) array or None
+        What its directions are multiplied by in each of them: those of scale one differ in how much
+        correlations are shrunk.
+    """
     if shape.is_compiled:
-        return None
+        return None, None
     chosen = components_of(mixture, whitening.inliers)
     share = 0.0 if target is None else share_of_target(chosen[0].sum(), mixture.n_features)
-    out = shape.gaussian(*chosen, share, target)
+    out, noise = shape.gaussian(*chosen, share, target)
     # Constant features have a spread put in.
     out[0] = whitening.frame.spread**2
-    return out
+    factors = np.ones(len(scales))
+    if noise < 1.0:
+        for number, part in enumerate(shape.shrinkages[: scales.count(1.0)]):
+            factors[number] = np.sqrt((1.0 - part * noise) / (1.0 - noise))
+    return out, factors
 
 
 def normal_reference(d: int, count: float) -> float:

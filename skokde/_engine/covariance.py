@@ -47,6 +47,9 @@ class CovarianceStructure(ABC):
         hold the same, whatever is scored.
     is_compiled : bool
         Whether the compiled functions take covariances of the layout.
+    shrinkages : tuple of float
+        Parts of the correlations' noise that are taken off the single Gaussian of all samples,
+        where prediction says which is right.
     patience : int
         How many times as many samples as else may come before the next compression, at most:
         beside components that hold much, they cost next to nothing.
@@ -55,6 +58,7 @@ class CovarianceStructure(ABC):
     name: str
     layout: str
     is_compiled = True
+    shrinkages: tuple[float, ...] = (1.0,)
     patience = 1
 
     def __repr__(self) -> str:
@@ -451,6 +455,7 @@ class LowRankCovariance(CovarianceStructure):
 
     layout = "lowrank"
     is_compiled = False
+    shrinkages = (1.0, 0.3, 0.05)
     patience = 16
     is_predictive = False
 
@@ -560,7 +565,7 @@ class LowRankCovariance(CovarianceStructure):
         covariances: np.ndarray,
         share: float,
         target: np.ndarray | None,
-    ) -> np.ndarray:
+    ) -> tuple[np.ndarray, float]:
         """Covariance of all samples, as it is scored if a single Gaussian stands for them.
 
         It has more directions than a component has, and correlations as far as there are samples to
@@ -573,6 +578,12 @@ class LowRankCovariance(CovarianceStructure):
         share : float
             Of the target.
         target : (1 + r, d) array or None
+
+        Returns
+        -------
+        covariance : (1 + s, d) array
+        noise : float
+            The share of correlations that is left out, since samples are so few.
         """
         d = means.shape[1]
         rank = min(d, DIRECTIONS_OF_ALL * self.rank)
@@ -587,8 +598,9 @@ class LowRankCovariance(CovarianceStructure):
             padded[: len(target)] = target
             out = lowrank.weighted_sum(np.array([1.0 - share, share]), np.stack([out, padded]))
             count += d
-        out[1:] *= np.sqrt(1.0 - lowrank.noise_of_correlations(out, count))
-        return out
+        noise = lowrank.noise_of_correlations(out, count)
+        out[1:] *= np.sqrt(1.0 - noise)
+        return out, noise
 
     def dense(self, covariances: np.ndarray) -> np.ndarray:
         """Full covariances (..., d, d), for whoever has to have them."""

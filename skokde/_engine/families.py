@@ -60,8 +60,7 @@ class LowRankFamily(KernelFamily):
         for number in range(kernels.n_gaussians):
             share = weights[:, -1, n + number]
             if share.any():
-                gaussian = self._gaussians[number].log_densities(points)[0]
-                logs.append(gaussian[:, None] + log(share))
+                logs.append(self._log_gaussian(points, number)[:, None] + log(share))
         if not logs:
             return np.full((len(points), len(weights)), -np.inf)
         return kernels.frame.log_det + log_sum(np.array(logs))
@@ -169,22 +168,40 @@ class LowRankFamily(KernelFamily):
         kernel = self._kernel
         return Whitener(noise(kernel), kernel[1:]) if len(kernel) > 1 else None
 
+    def _log_gaussian(self, points: np.ndarray, number: int) -> np.ndarray:
+        """Log-densities (n,) of points under one of the single Gaussians."""
+        factor = float(self.kernels.factors[number])
+        if factor not in self._wholes:
+            whole = self._to_frame(self._whole(factor))[None]
+            self._wholes[factor] = Analysers(self.centers[-1:], noise(whole), whole[:, 1:])
+        scale = self.kernels.widths[self.kernels.n_kernels + number] / self.kernels.spread
+        center = self.centers[-1]
+        (logs,) = self._wholes[factor].log_densities(center + (points - center) / scale)
+        return logs - points.shape[1] * np.log(scale)
+
     @cached_property
-    def _gaussians(self) -> list[Analysers]:
-        """The single Gaussians, in the kernels' frame."""
-        whole = self._to_frame(self.kernels.whole)[None]
-        scales = self.kernels.widths[self.kernels.n_kernels :] / self.kernels.spread
-        return [
-            Analysers(self.centers[-1:], scale**2 * noise(whole), scale * whole[:, 1:])
-            for scale in scales
-        ]
+    def _wholes(self) -> dict[float, Analysers]:
+        """Of the single Gaussians of scale one, by the factor of their directions."""
+        return {}
+
+    def _whole(self, factor: float) -> np.ndarray:
+        """Covariance (1 + r, d) of the single Gaussians with a factor, in data units."""
+        whole = self.kernels.whole.copy()
+        whole[1:] *= factor
+        return whole
+
+    def _gaussian(self, width: int) -> np.ndarray:
+        """Covariance (1 + r, d) of the single Gaussian that is under a width, in data units."""
+        kernels = self.kernels
+        scale = kernels.widths[width] / kernels.spread
+        whole = self._whole(kernels.factors[width - kernels.n_kernels])
+        return whole * np.append(scale**2, np.full(len(whole) - 1, scale))[:, None]
 
     def _covariances(self, width: int, k: int, compounds: np.ndarray) -> np.ndarray:
         # Full ones: whoever asks for Gaussians one by one does what needs them.
         kernels = self.kernels
         if width >= kernels.n_kernels:
-            scale = kernels.widths[width] / kernels.spread
-            return scale**2 * LAYOUT.dense(kernels.whole)[None]
+            return LAYOUT.dense(self._gaussian(width))[None]
         kernel = LAYOUT.dense(self._kernel_back)
         covariances = np.tile(
             (kernels.shrinks[width] * kernels.widths[width]) ** 2 * kernel, (k, 1, 1)
@@ -197,8 +214,7 @@ class LowRankFamily(KernelFamily):
     ) -> np.ndarray:
         kernels, n = self.kernels, len(chosen)
         if width >= kernels.n_kernels:
-            scale = kernels.widths[width] / kernels.spread
-            return scale * LAYOUT.draws(kernels.whole[None], np.zeros(n, dtype=np.intp), rng)
+            return LAYOUT.draws(self._gaussian(width)[None], np.zeros(n, dtype=np.intp), rng)
         # Of a component and of a kernel, which are independent: no covariance is made.
         kernel = self._kernel_back[None]
         out = kernels.widths[width] * LAYOUT.draws(kernel, np.zeros(n, dtype=np.intp), rng)
@@ -211,9 +227,9 @@ class LowRankFamily(KernelFamily):
         kernels, (shares, means, compounds) = self.kernels, self.shrunk_part(number, width)
         (k, d), m = means.shape, len(compounds)
         if width >= kernels.n_kernels:
-            scale, whole = kernels.widths[width] / kernels.spread, kernels.whole
-            noises = scale**2 * noise(whole)[None]
-            return FactorMixture(shares, means, noises, np.empty((1, 0, d)), scale * whole[1:])
+            whole = self._gaussian(width)
+            noises = noise(whole)[None]
+            return FactorMixture(shares, means, noises, np.empty((1, 0, d)), whole[1:])
         b, a = kernels.widths[width], kernels.shrinks[width]
         kernel, held = self._kernel_back, compounds[:, 1:]
         # Those that none of the components has are of no use.
