@@ -272,6 +272,10 @@ def test_ranks():
             LowRankCovariance(rank=wrong)
     assert LowRankCovariance().name == "lowrank"
     assert LowRankCovariance(rank=3).name == "lowrank(3)"
+    for rank in (3, "predictive"):
+        structure = LowRankCovariance(rank)
+        assert repr(structure) == f"LowRankCovariance(rank={rank!r})"
+        assert {structure, LowRankCovariance(rank)} == {structure} != {LowRankCovariance()}
     X = np.random.default_rng(0).normal(size=(200, 7))
     density = OnlineKDEDensity(covariance_type=LowRankCovariance(rank=2)).fit(X)
     assert density.covariances_.shape[1:] == (3, 7)

@@ -466,6 +466,9 @@ class LowRankCovariance(CovarianceStructure):
             raise ValueError(f"rank must be a positive integer or 'predictive', got {rank!r}.")
         self.rank = int(rank)
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(rank={'predictive' if self.is_predictive else self.rank!r})"
+
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and other.name == self.name
 
