@@ -142,7 +142,7 @@ def conditioner_of(
     return Conditioner(mixture, features, others, lasts), expert, float(np.log(total))
 
 
-class OfEach(NamedTuple):
+class LeaveOneOut(NamedTuple):
     """Densities of rows with and without each feature, whose ratio is wanted, of some components.
 
     Attributes
@@ -157,7 +157,7 @@ class OfEach(NamedTuple):
     log_without: np.ndarray
 
     @classmethod
-    def of(cls, log_terms: np.ndarray, log_conditionals: np.ndarray) -> OfEach:
+    def of(cls, log_terms: np.ndarray, log_conditionals: np.ndarray) -> LeaveOneOut:
         """Of components, see `Gaussians.log_conditionals`."""
         with np.errstate(invalid="ignore"):
             logs = log_terms[:, :, None] - log_conditionals
@@ -167,13 +167,13 @@ class OfEach(NamedTuple):
         logs -= finite(top)[:, None]
         return cls(top, logsumexp(logs + log_conditionals, axis=1), logsumexp(logs, axis=1))
 
-    def plus(self, other: OfEach) -> OfEach:
+    def plus(self, other: LeaveOneOut) -> LeaveOneOut:
         """Of the components of both."""
         top = np.maximum(self.log_top, other.log_top)
         own, others = (
             [logs + (of.log_top - finite(top)) for logs in of[1:]] for of in (self, other)
         )
-        return OfEach(top, *map(np.logaddexp, own, others))
+        return LeaveOneOut(top, *map(np.logaddexp, own, others))
 
     def log_conditionals(self) -> np.ndarray:
         """Log-densities (n, d) of each feature given all others; -inf where none is known."""
@@ -199,7 +199,7 @@ def log_conditionals(
         What `map` does, with a list.
     """
 
-    def of_density(density: tuple[KernelFamily, int, int, float]) -> OfEach:
+    def of_density(density: tuple[KernelFamily, int, int, float]) -> LeaveOneOut:
         family, part, width, weight = density
         if isinstance(family, LowRankFamily):
             components, log_total = KnownFactors([family.factors(part, width)]), 0.0
@@ -210,7 +210,7 @@ def log_conditionals(
         found = []
         for rows in pieces(len(X), components.means.size):
             terms, conditionals = components.log_conditionals(X[rows])
-            found.append(OfEach.of(terms + (np.log(weight) + log_total), conditionals))
-        return OfEach(*map(np.concatenate, zip(*found, strict=True)))
+            found.append(LeaveOneOut.of(terms + (np.log(weight) + log_total), conditionals))
+        return LeaveOneOut(*map(np.concatenate, zip(*found, strict=True)))
 
-    return reduce(OfEach.plus, in_threads(of_density, kde.densities)).log_conditionals()
+    return reduce(LeaveOneOut.plus, in_threads(of_density, kde.densities)).log_conditionals()
