@@ -130,15 +130,13 @@ def conditioner_of(
         sizes = [len(mixture.weights) for mixture in mixtures]
         conditioner = FactorConditioner(mixtures, features, others)
         return conditioner, np.repeat(np.arange(len(sizes)), sizes), 0.0
-    alone = np.zeros((len(family.models.there), len(family.kernels.widths)))
-    alone[tuple(used)] = 1.0
-    gaussians = family.gaussians(alone)
+    gaussians = [family.gaussians_of(part, width) for part, width in used.T]
     weights, means, covariances = (
         np.concatenate(arrays) for arrays in zip(*gaussians, strict=True)
     )
     total = weights.sum()
     mixture = GaussianMixtureDistribution(weights / total, means, covariances)
-    expert = np.repeat(np.arange(len(gaussians)), [len(part[0]) for part in gaussians])
+    expert = np.repeat(np.arange(len(gaussians)), [part.n_components for part in gaussians])
     return Conditioner(mixture, features, others, lasts), expert, float(np.log(total))
 
 

@@ -22,6 +22,8 @@ from skokde._engine._goldberger import principal_axes
 from skokde._engine._moments import match_group_moments
 from skokde._engine._whitening import covariances_in, roots
 
+Rng = np.random.Generator | np.random.RandomState
+
 # Section 3.1 of the paper: normalised eigenvalues below the first are replaced by the second
 # times the average of the others.
 EIGENVALUE_FLOOR = 1e-9
@@ -181,12 +183,7 @@ class CovarianceStructure(ABC):
         """
 
     @abstractmethod
-    def draws(
-        self,
-        covariances: np.ndarray,
-        chosen: np.ndarray,
-        rng: np.random.Generator | np.random.RandomState,
-    ) -> np.ndarray:
+    def draws(self, covariances: np.ndarray, chosen: np.ndarray, rng: Rng) -> np.ndarray:
         """Vectors (n, d) from normal distributions with mean zero.
 
         Parameters
@@ -237,12 +234,7 @@ class CompiledStructure(CovarianceStructure):
         axes = spreads * np.clip(axes, -1.0, 1.0)
         return axes, covariances - 0.25 * self.outer(axes)
 
-    def draws(
-        self,
-        covariances: np.ndarray,
-        chosen: np.ndarray,
-        rng: np.random.Generator | np.random.RandomState,
-    ) -> np.ndarray:
+    def draws(self, covariances: np.ndarray, chosen: np.ndarray, rng: Rng) -> np.ndarray:
         deviations = np.sqrt(self.variances(covariances))
         out = rng.standard_normal((len(chosen), deviations.shape[1]))
         for number, rows in rows_of(chosen):
@@ -536,12 +528,7 @@ class LowRankCovariance(CovarianceStructure):
         halves[:, 0] = np.maximum(halves[:, 0] - 0.25 * axes**2, 0.0)
         return axes, halves
 
-    def draws(
-        self,
-        covariances: np.ndarray,
-        chosen: np.ndarray,
-        rng: np.random.Generator | np.random.RandomState,
-    ) -> np.ndarray:
+    def draws(self, covariances: np.ndarray, chosen: np.ndarray, rng: Rng) -> np.ndarray:
         height, d = covariances.shape[1:]
         out = rng.standard_normal((len(chosen), d))
         factors = rng.standard_normal((len(chosen), height - 1))
