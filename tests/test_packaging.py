@@ -40,6 +40,15 @@ def test_the_conda_recipe_asks_for_what_pyproject_asks_for():
     assert command in " ".join((ROOT / "conda" / "recipe.yaml").read_text("utf-8").split())
 
 
+def test_no_large_file_is_tracked():
+    if not (ROOT / ".git").exists() or shutil.which("git") is None:
+        pytest.skip("not a checkout of git")
+    names = subprocess.check_output(["git", "ls-files", "-z"], cwd=ROOT, text=True).split("\0")
+    sizes = {name: (ROOT / name).stat().st_size for name in names if (ROOT / name).is_file()}
+    assert len(sizes) > 100
+    assert not {name: size for name, size in sizes.items() if size > 2e6}
+
+
 def test_sources_that_are_not_compiled_say_so(tmp_path):
     # As beside an installed package, where Python is started among the sources.
     sources = Path(skokde.__file__).parent

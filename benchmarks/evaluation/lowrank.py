@@ -233,4 +233,5 @@ TABLES = {"mixtures": mixtures, "images": images, "classes": classes}
 
 
 def main(description: str) -> None:
-    tables_command("lowrank", description, TABLES, digits=2)
+    title = "Hundreds of features: covariances of low rank"
+    tables_command("lowrank", description, TABLES, digits=2, title=title)

@@ -166,6 +166,7 @@ def make_tables(
     markdown: Callable[[pd.DataFrame], str],
     versions: str,
     float_format: str = "%.5g",
+    title: str | None = None,
 ) -> None:
     """Make the chosen tables of a command, with one thread: CSV files, and all as Markdown."""
     out.mkdir(parents=True, exist_ok=True)
@@ -175,7 +176,7 @@ def make_tables(
         frame.to_csv(out / f"{command}_{name}.csv", index=False, float_format=float_format)
         print(f"\n## {name}\n\n{markdown(frame)}", flush=True)
     made = f"Made by `benchmarks/{command}.py`. Last run with {versions}."
-    parts = [f"# {command.capitalize()}\n\n{made}"]
+    parts = [f"# {title or command.capitalize()}\n\n{made}"]
     for name in tables:
         path = out / f"{command}_{name}.csv"
         if path.exists():
@@ -188,6 +189,7 @@ def tables_command(
     description: str,
     tables: dict[str, Callable[[argparse.Namespace], pd.DataFrame]],
     digits: int,
+    title: str | None = None,
 ) -> None:
     """Make tables as a command's options say, which each of them gets."""
     parser = argparse.ArgumentParser(
@@ -203,4 +205,5 @@ def tables_command(
         options.out,
         lambda frame: frame_markdown(frame, decimals(digits)),
         f"skokde {skokde.__version__}",
+        title=title,
     )
