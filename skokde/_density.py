@@ -166,15 +166,17 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         the widest; "shape" (n_shapes,), full covariances, half of the correlations, and none, or
         those of low rank, those of fewer directions if the rank is predicted, and none;
         "outliers" of shape (n_shapes, 3), the weight, of one in all, of single Gaussians with the
-        standard deviations of all samples and 4 and 16 times as large ones, or with covariances of
-        low rank (n_shapes, 5), three of the first kind, whose correlations are shrunk by all, 30 %
-        and 5 % of what is noise in them (Chen et al., 2010); "memory", that of all
-        samples, and of the newest by each factor. Of one entry where there is nothing to find.
+        standard deviations of all samples and 4 and 16 times as large ones; "shrinkage" of shape
+        (n_shrinkages,), of one in all, that of single Gaussians with all or 30 % of the noise taken
+        off their correlations (Chen et al., 2010), or 30 and 5 % with covariances of low rank,
+        where the first ones have all of it taken off; "memory", that of all samples, and of the
+        newest by each factor. Of one entry, or none, where there is nothing to find.
     experts_ : dict of {str: list}
         What the entries of ``expert_weights_`` belong to: "threshold", Hellinger distances;
         "width", multiples of the normal-reference scale, or the parameter ``bandwidth``, if it is
         another one than "predictive"; "shape", names; "outliers", multiples of the standard
-        deviations, one for each column; "memory", forgetting factors.
+        deviations, one for each column; "shrinkage", parts of the noise; "memory", forgetting
+        factors.
     n_samples_seen_ : float
         Sum of the weights of all rows seen, without forgetting.
     n_features_in_ : int

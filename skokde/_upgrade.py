@@ -28,6 +28,10 @@ CREDIT = 1e-4
 # as now.
 MEMORIES_OF_3, DISCRIMINANTS_OF_3 = 2, 3
 
+# With covariances of low rank, until format 5: for each shape the estimates, three Gaussians of
+# scale one, and two wider ones. Shrunk ones stand for themselves since.
+ESTIMATES_OF_5, ALIKE_OF_5, GAUSSIANS_OF_5 = 24, 3, 5
+
 
 def upgraded(stored: Mapping[str, Any]) -> dict[str, Any]:
     """An estimator's stored state, of any format, in the present one."""
@@ -41,6 +45,8 @@ def upgraded(stored: Mapping[str, Any]) -> dict[str, Any]:
         state = _from_3(_replaced(state, _with_memories_of_4))
     if number <= 4 and "_n_samples_seen" in state:
         state["_waiting"] = None  # there were no missing values
+    if number <= 5:
+        state = _replaced(state, _with_gaussians_of_6)
     return state
 
 
@@ -140,3 +146,18 @@ def _from_3(state: dict[str, Any]) -> dict[str, Any]:
             new = {"pool": _with_densities(pool, n_groups, len(MEMORIES)), "replay": None}
             state["_calibration"] = calibration | new
     return state
+
+
+def _with_gaussians_of_6(stored: dict[str, Any]) -> dict[str, Any]:
+    """With one Gaussian of scale one for each shape, that has the credit of all three."""
+    if "expert_counts" not in stored:
+        return stored
+    shape, counts = np.shape(stored["mixture"]["covariances"]), stored["expert_counts"]
+    n_shapes, rest = divmod(len(counts), ESTIMATES_OF_5 + GAUSSIANS_OF_5)
+    if len(shape) == 3 and shape[1] != shape[2] and not rest:
+        estimates, gaussians = np.split(counts, [n_shapes * ESTIMATES_OF_5])
+        gaussians = gaussians.reshape(n_shapes, -1)
+        alike = gaussians[:, :ALIKE_OF_5].sum(axis=1, keepdims=True)
+        gaussians = np.concatenate([alike, gaussians[:, ALIKE_OF_5:]], axis=1)
+        stored["expert_counts"] = np.append(estimates, gaussians)
+    return stored

@@ -9,12 +9,24 @@ from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
+from sklearn.base import is_classifier
 from sklearn.utils import check_array
 from sklearn.utils.validation import validate_data
 
-from skokde._engine.bandwidth import RULES, FixedCovariance, NormalReference, Rule, fine_predictive
+from skokde._engine.bandwidth import (
+    FINE_PREDICTIVE,
+    RULES,
+    FixedCovariance,
+    NormalReference,
+    Rule,
+)
 from skokde._engine.compression import MOST_COMPONENTS, THRESHOLDS
-from skokde._engine.covariance import EIGENVALUE_FLOOR, STRUCTURES, CovarianceStructure
+from skokde._engine.covariance import (
+    EIGENVALUE_FLOOR,
+    FEWEST_SHRUNK,
+    STRUCTURES,
+    CovarianceStructure,
+)
 from skokde._engine.recent import MEMORIES
 from skokde._engine.state import Settings
 from skokde._engine.whitening import SMALLEST_VARIANCE
@@ -104,12 +116,25 @@ def check_settings(estimator: Any, n_features: int, layout: str | None = None) -
             raise ValueError(f"{name}: max_components must be at least 2, got {cap!r}.")
         cap = int(cap)
     bandwidth = check_bandwidth(estimator.bandwidth, structure.of_kernels, n_features)
-    shapes = (structure,)
+    shapes, shrinkages = (structure,), ()
     if most is not None and bandwidth is RULES["predictive"]:
-        bandwidth = fine_predictive(len(structure.shrinkages))
+        bandwidth = FINE_PREDICTIVE
         if n_features > 1:
             shapes = structure.shapes
-    return Settings(structure, bandwidth, thresholds, forgetting, cap, most, shapes, memories)
+        # Those of classes are shrunk to what all classes tell.
+        if n_features >= FEWEST_SHRUNK and not is_classifier(estimator):
+            shrinkages = structure.shrinkages
+    return Settings(
+        structure,
+        bandwidth,
+        thresholds,
+        forgetting,
+        cap,
+        most,
+        shapes,
+        memories,
+        shrinkages=shrinkages,
+    )
 
 
 def check_threshold(estimator: Any) -> tuple[np.ndarray, int | None]:

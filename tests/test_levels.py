@@ -244,6 +244,7 @@ def test_expert_weights(state_of, covariance_type, threshold, bandwidth, memory)
             "width": (4 if bandwidth == "predictive" else 1,),
             "shape": (n_shapes,),
             "outliers": (n_shapes, 3 if bandwidth == "predictive" else 0),
+            "shrinkage": (0,),
             "memory": (4 if memory == "predictive" else 1,),
         }
         assert {name: array.shape for name, array in weights.items()} == shapes
@@ -270,6 +271,7 @@ def test_expert_weights(state_of, covariance_type, threshold, bandwidth, memory)
             if covariance_type == "full"
             else ["diag"],
             "outliers": [1, 4, 16] if bandwidth == "predictive" else [],
+            "shrinkage": [],
             "memory": [1.0, 0.9, 0.97, 0.997] if memory == "predictive" else [memory],
         }
         assert {name: len(of) for name, of in experts.items()} == {

@@ -19,6 +19,7 @@ from skokde import (
 )
 from skokde._engine import lowrank
 from skokde._engine.covariance import structure_of
+from skokde._engine.shrinkage import noise_of_correlations
 from skokde._engine.whitening import frame_of
 from skokde.covariance import LowRankCovariance
 
@@ -243,9 +244,14 @@ def test_noise_of_correlations(count):
     correlation = STRUCTURE.dense(held) / scale / scale[:, None]
     d, square = 9, np.trace(correlation @ correlation)
     expected = ((1 - 2 / d) * square + d**2) / ((count + 1 - 2 / d) * (square - d))
-    assert lowrank.noise_of_correlations(held, count) == pytest.approx(min(expected, 1.0))
-    held[1:] = 0.0
-    assert lowrank.noise_of_correlations(held, count) == 1.0
+    of_low_rank = lowrank.squared_correlations(held)
+    assert of_low_rank == pytest.approx(square)
+    assert noise_of_correlations(square, d, count) == pytest.approx(min(expected, 1.0))
+    assert noise_of_correlations(d, d, count) == 1.0
+    # Some of them left out.
+    less = lowrank.with_less_correlation(held, 0.75)
+    expected = 0.25 * STRUCTURE.dense(held) + 0.75 * np.diag(held[0])
+    np.testing.assert_allclose(STRUCTURE.dense(less), expected)
 
 
 def test_coordinates_of_discriminants():
@@ -327,13 +333,14 @@ def test_shrinkage_by_prediction(monkeypatch):
     X = np.random.default_rng(0).normal(size=(n + 400, d))
     X = X @ np.random.default_rng(1).normal(size=(d, d))
     found = OnlineKDEDensity(covariance_type="lowrank").fit(X[:n])
-    assert found.experts_["outliers"] == [1.0, 1.0, 1.0, 4.0, 16.0]
-    assert found.expert_weights_["outliers"][0, 2] > 0.5
+    assert found.experts_["outliers"] == [1.0, 4.0, 16.0]
+    assert found.experts_["shrinkage"] == [0.3, 0.05]
+    assert found.expert_weights_["shrinkage"][1] > 0.5
     estimate = LedoitWolf().fit(X[:n])
     gaussian = multivariate_normal(estimate.location_, estimate.covariance_)
     score = found.score(X[n:])
     assert score > gaussian.logpdf(X[n:]).mean() + 5.0
-    monkeypatch.setattr(LowRankCovariance, "shrinkages", (1.0,))
+    monkeypatch.setattr(LowRankCovariance, "shrinkages", ())
     assert score > OnlineKDEDensity(covariance_type="lowrank").fit(X[:n]).score(X[n:]) + 5.0
 
 

@@ -103,14 +103,16 @@ def test_stored_files_of_each_format(path):
     assert estimator.get_params().keys() == type(estimator)().get_params().keys()
     method = getattr(estimator, stored.get("method", "score_samples"))
     scores = method(stored["X"])
-    same = "format-1-classifier.pkl", "format-3-density.pkl", "format-[45]-density*.pkl"
+    same = "format-1-classifier.pkl", "format-3-density.pkl", "format-[45]-density.pkl", "format-6*"
     if any(map(path.match, same)):
         np.testing.assert_allclose(scores, stored["scores"], rtol=1e-9)
     else:
         # What is scored has changed since: there is a third shape of kernels, and a third memory;
-        # kernels follow the samples later, and of few samples some are no longer predicted.
+        # kernels follow the samples later, and of few samples some are no longer predicted; single
+        # Gaussians are shrunk in other ways.
         np.testing.assert_allclose(scores, stored["scores"], atol=0.1)
     X, y = stream()
+    X = np.tile(X, 3)[:, : estimator.n_features_in_]
     estimator.partial_fit(X, X.sum(axis=1) if is_regressor(estimator) else y)
     assert np.isfinite(method(stored["X"])).all()
 
@@ -158,7 +160,10 @@ def test_experts_of_format_2_keep_their_credit(d):
     counts = np.arange(1.0, 55.0)
     stored = {
         "_format": 2,
-        "_state": {"mixture": {"means": np.ones((5, d))}, "expert_counts": counts},
+        "_state": {
+            "mixture": {"means": np.ones((5, d)), "covariances": np.ones((0, d, d))},
+            "expert_counts": counts,
+        },
     }
     estimates, gaussians = counts[:48].reshape(2, 24), counts[48:].reshape(2, 3)
     new = upgraded(stored)["_state"]["expert_counts"]
@@ -224,6 +229,26 @@ def test_pools_of_format_3_have_the_memories_of_today(n_groups):
     # Without memories nothing has changed.
     stored["_class_memory"] = None
     assert len(upgraded(stored)["_calibration"]["pool"]["exponents"]) == n
+
+
+@pytest.mark.parametrize("n_shapes", [2, 4])
+def test_gaussians_of_format_5_keep_their_credit(n_shapes):
+    counts = np.arange(1.0, 1.0 + 29 * n_shapes)
+    of_low_rank = {"mixture": {"covariances": np.ones((0, 3, 8))}, "expert_counts": counts}
+    full = {"mixture": {"covariances": np.ones((0, 8, 8))}, "expert_counts": counts}
+    stored = {"_format": 5, "_state": of_low_rank, "_other": [full]}
+    before = copy.deepcopy(stored)
+    state = upgraded(stored)
+    new = state["_state"]["expert_counts"]
+    estimates, gaussians = np.split(new, [24 * n_shapes])
+    np.testing.assert_array_equal(estimates, counts[: 24 * n_shapes])
+    old = counts[24 * n_shapes :].reshape(n_shapes, 5)
+    expected = np.column_stack([old[:, :3].sum(axis=1), old[:, 3:]])
+    np.testing.assert_array_equal(gaussians.reshape(n_shapes, 3), expected)
+    np.testing.assert_array_equal(state["_other"][0]["expert_counts"], counts)
+    np.testing.assert_array_equal(
+        stored["_state"]["expert_counts"], before["_state"]["expert_counts"]
+    )
 
 
 def test_each_format_is_among_the_stored_files():

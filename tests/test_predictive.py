@@ -7,23 +7,24 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import multivariate_normal
+from scipy.stats import multivariate_normal, spearmanr
+from sklearn.covariance import OAS
 
 import twins
 from marks import quick
-from skokde import OnlineKDEDensity
+from skokde import OnlineKDEClassifier, OnlineKDEDensity
 from skokde._base import Snapshot
 from skokde._engine.bandwidth import (
     COMPRESSION_SCALE,
     FINE_KERNEL_SCALES,
+    FINE_PREDICTIVE,
     GAUSSIAN_SCALES,
     KERNEL_SCALES,
     RULES,
-    fine_predictive,
     normal_reference,
     shrinkage,
 )
-from skokde._engine.covariance import SHAPES, STRUCTURES
+from skokde._engine.covariance import SHAPES, STRUCTURES, FullCovariance
 from skokde._engine.experts import (
     EM_STEPS,
     ENOUGH_FOR_HALF,
@@ -363,7 +364,7 @@ def test_compression_goes_by_a_narrower_kernel_than_the_normal_reference(covaria
 # --------------------------------------------------------------- coarser levels and other shapes
 
 
-RULES_BY_NAME = {"fine": fine_predictive()} | RULES
+RULES_BY_NAME = {"fine": FINE_PREDICTIVE} | RULES
 
 
 def levels_and_shapes(covariance_type, d, bandwidth="predictive", target=None):
@@ -484,7 +485,7 @@ def test_later_samples_count_once_where_the_finest_resolution_is_not_scored(cova
     X = twins.clumps(2, 170, seed=3)
     state = learn(empty_state(2, settings), X, np.ones(len(X)), settings)
     counts = np.ones(settings.n_experts)
-    of_estimates, _ = by_kind(counts, settings)
+    of_estimates, _, _ = by_kind(counts, settings)
     of_estimates[:, 0] = 1e-5
     state = state._replace(expert_counts=counts)
     mixture, n = state.mixture, reference_part(state, settings).n_components
@@ -1018,3 +1019,54 @@ def test_all_experts_are_worth_the_same_at_first():
     assert state.n_compressed == 0
     np.testing.assert_allclose(state.expert_counts, PRIOR_COUNT / N_EXPERTS)
     assert prior_counts(settings) is not prior_counts(settings)
+
+
+# ------------------------------------------------------------------- shrinkage of correlations
+
+
+def neighbours(n, d, seed=0):
+    """Rows whose features correlate with those next to them."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d))
+    for j in range(1, d):
+        X[:, j] = 0.9 * X[:, j - 1] + np.sqrt(1.0 - 0.81) * X[:, j]
+    return X * np.geomspace(1e-3, 1e3, d)
+
+
+@pytest.mark.parametrize(("n", "d"), [(40, 16), (100, 40)])
+def test_young_densities_shrink_correlations(n, d, monkeypatch):
+    """As well as a Gaussian with the best shrinkage, which neither kernels nor shapes come near."""
+    X = neighbours(n + 500, d)
+    X, new = X[:n], X[n:]
+    density = OnlineKDEDensity().fit(X)
+    assert density.experts_["shrinkage"] == [1.0, 0.3]
+    assert density.expert_weights_["shrinkage"].sum() > 0.5
+    scale = X.std(axis=0)
+    estimate = OAS().fit(X / scale)
+    gaussian = multivariate_normal(estimate.location_, estimate.covariance_)
+    shrunk = gaussian.logpdf(new / scale).mean() - np.log(scale).sum()
+    assert density.score(new) > shrunk - 1.0
+    # They are among what the distribution has, and draws come from them.
+    distribution = density.distribution()
+    np.testing.assert_allclose(distribution.logpdf(new), density.score_samples(new), rtol=1e-9)
+    ranks = spearmanr(density.sample(4000, random_state=0))  # some are outliers
+    np.testing.assert_allclose(ranks.statistic, estimate.covariance_, atol=0.25)
+    monkeypatch.setattr(FullCovariance, "shrinkages", ())
+    assert density.score(new) > OnlineKDEDensity().fit(X).score(new) + 1.0
+
+
+def test_shrinkage_needs_features(assert_same_model):
+    X = neighbours(60, 8)
+    narrow, wide = OnlineKDEDensity().fit(X[:, :7]), OnlineKDEDensity().fit(X)
+    assert narrow.experts_["shrinkage"] == []
+    assert wide.experts_["shrinkage"] == [1.0, 0.3]
+    again = OnlineKDEDensity()
+    for row in X:
+        again.partial_fit(row[None])
+    assert_same_model(again, wide)
+    # A density of a class has not tried them, and may be asked by itself.
+    X = neighbours(400, 8)
+    of_class, _ = OnlineKDEClassifier().fit(X, np.arange(400) % 2).estimators_
+    assert of_class._state.n_compressed
+    assert np.isfinite(of_class.score_samples(X)).all()
+    assert 0.0 < of_class.expert_weights_["shrinkage"].sum() < 0.05

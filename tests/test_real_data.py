@@ -127,7 +127,7 @@ def figures(case, seeds=range(12), fault=None):
             for estimator in classifier.estimators_:
                 state, settings = estimator._state, estimator._settings()
                 counts = state.expert_counts.copy()
-                by_width, _ = by_kind(counts, settings)
+                by_width, _, _ = by_kind(counts, settings)
                 by_width[...] = by_width[:, :, ::-1].copy()
                 estimator._state = state._replace(expert_counts=counts)
         with pytest.MonkeyPatch.context() as patch:

@@ -200,7 +200,9 @@ def test_parameters_that_are_wrong_since(Estimator):
     assert {"predict", "score_samples", "transform"} & set(dir(estimator))
     for page in (estimator._repr_html_(), estimator._repr_mimebundle_()["text/html"]):
         assert "bandwidth" in page.partition("<pre style")[0]
-        assert "must be positive" in page.partition("<pre style")[2]
+        # Before scikit-learn 1.9 a diagram asks no attribute of a classifier that depends on it.
+        below = page.partition("<pre style")[2]
+        assert "must be positive" in below or "150 samples" in below
     assert estimator.set_params(bandwidth=1.0).summary() in estimator._repr_html_()
 
 

@@ -7,17 +7,17 @@ compressed, and the kernels under which it is scored.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from functools import cache
 from typing import NamedTuple
 
 import numpy as np
 
 from skokde._engine._roughness import roughness
-from skokde._engine.covariance import CovarianceStructure
+from skokde._engine.covariance import CovarianceStructure, FullCovariance, LowRankCovariance
 from skokde._engine.kde import Kernels
+from skokde._engine.lowrank import squared_correlations, with_less_correlation
 from skokde._engine.mixture import Mixture, total_moments
 from skokde._engine.outliers import components_of
-from skokde._engine.shrinkage import share_of_target
+from skokde._engine.shrinkage import noise_of_correlations, share_of_target
 from skokde._engine.whitening import Frame, Whitening, frame_of_covariance, whiten
 
 # Below this, beta is taken for zero; H has the covariance of the whole model then, and where there
@@ -90,6 +90,7 @@ class Rule(ABC):
         target: np.ndarray | None = None,
         shapes: tuple[CovarianceStructure, ...] | None = None,
         kernel_frame: KernelFrame | None = None,
+        shrinkages: tuple[float, ...] = (),
     ) -> list[Kernels]:
         """The kernels of each shape under which a mixture is scored.
 
@@ -105,6 +106,8 @@ class Rule(ABC):
             What of that covariance counts, by default all that the structure has.
         kernel_frame : KernelFrame, default=None
             That of the mixture, where it is known.
+        shrinkages : tuple of float, default=()
+            For each of them a single Gaussian comes after the shapes, if the rule has any.
         """
         frame = (kernel_frame or self.kernel_frame(mixture, structure)).frame
         return [Kernels.single(frame)] * len(shapes or (structure,))
@@ -141,6 +144,7 @@ class ScaleRule(Rule):
         target: np.ndarray | None = None,
         shapes: tuple[CovarianceStructure, ...] | None = None,
         kernel_frame: KernelFrame | None = None,
+        shrinkages: tuple[float, ...] = (),
     ) -> list[Kernels]:
         kernel_frame = kernel_frame or self.kernel_frame(mixture, structure)
         shapes = shapes or (structure,)
@@ -256,8 +260,10 @@ class Predictive(NormalReference):
         target: np.ndarray | None = None,
         shapes: tuple[CovarianceStructure, ...] | None = None,
         kernel_frame: KernelFrame | None = None,
+        shrinkages: tuple[float, ...] = (),
     ) -> list[Kernels]:
         whitening = whiten_as_kernels_see(mixture, structure, target)
+        shapes = shapes or (structure,)
         widths = np.array(self.kernel_scales) * normal_reference(
             mixture.n_features, whitening.count
         )
@@ -265,17 +271,12 @@ class Predictive(NormalReference):
         # A kernel at the mean that is as wide as the model, times each scale, is a Gaussian of it.
         relative = np.concatenate([widths, self.gaussian_scales]) / narrowest
         shrinks = np.concatenate([shrinkage(widths), np.ones(n)])
-        return [
-            Kernels(
-                whitening.of_shape(shape.of_kernels).divided(narrowest),
-                relative,
-                shrinks,
-                n,
-                1.0 / narrowest,
-                *gaussians_of(mixture, whitening, target, shape, self.gaussian_scales),
-            )
-            for shape in shapes or (structure,)
-        ]
+        out = []
+        for shape in shapes:
+            frame = whitening.of_shape(shape.of_kernels).divided(narrowest)
+            whole = None if shape.is_compiled else whole_of(mixture, whitening, target, shape)
+            out.append(Kernels(frame, relative, shrinks, n, 1.0 / narrowest, whole))
+        return out + [shrunk_gaussian(mixture, whitening, shapes[0], part) for part in shrinkages]
 
     def reported_scale(self, kernel_frame: KernelFrame) -> None:
         return None
@@ -290,18 +291,8 @@ RULES: dict[str, Rule] = {
     "scott": Scott(),
 }
 
-
-@cache
-def fine_predictive(n_shrinkages: int = 1) -> Predictive:
-    """The rule where the resolution is found by prediction, too.
-
-    Parameters
-    ----------
-    n_shrinkages : int, default=1
-        In how many ways the covariance of single Gaussians is shrunk.
-    """
-    scales = (1.0,) * (n_shrinkages - 1) + GAUSSIAN_SCALES
-    return Predictive(FINE_KERNEL_SCALES, N_NARROW, scales)
+# Where the resolution is found by prediction, too.
+FINE_PREDICTIVE = Predictive(FINE_KERNEL_SCALES, N_NARROW)
 
 
 def seen_by_kernels(
@@ -321,34 +312,44 @@ def whiten_as_kernels_see(
     return whiten(*seen_by_kernels(mixture, structure), target)
 
 
-def gaussians_of(
+def whole_of(
     mixture: Mixture,
     whitening: Whitening,
     target: np.ndarray | None,
-    shape: CovarianceStructure,
-    scales: tuple[float, ...],
-) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """Covariance of single Gaussians where it is not that of kernels which are as wide.
+    shape: LowRankCovariance,
+    part: float = 1.0,
+) -> np.ndarray:
+    """Covariance (1 + s, d) of single Gaussians of low rank.
 
-    Returns
-    -------
-    whole : (1 + r, d) array or None
-    factors : (n_gaussians,) array or None
-        What its directions are multiplied by in each of them: those of scale one differ in how much
-        correlations are shrunk.
+    Parameters
+    ----------
+    part : float, default=1.0
+        Of the noise of correlations, which is left out.
     """
-    if shape.is_compiled:
-        return None, None
-    chosen = components_of(mixture, whitening.inliers)
-    share = 0.0 if target is None else share_of_target(chosen[0].sum(), mixture.n_features)
-    out, noise = shape.gaussian(*chosen, share, target)
+    chosen, d = components_of(mixture, whitening.inliers), mixture.n_features
+    count = chosen[0].sum()
+    share = 0.0 if target is None else share_of_target(count, d)
+    whole = shape.gaussian(*chosen, share, target)
+    noise = noise_of_correlations(
+        squared_correlations(whole), d, count if target is None else count + d
+    )
     # Constant features have a spread put in.
-    out[0] = whitening.frame.spread**2
-    factors = np.ones(len(scales))
-    if noise < 1.0:
-        for number, part in enumerate(shape.shrinkages[: scales.count(1.0)]):
-            factors[number] = np.sqrt((1.0 - part * noise) / (1.0 - noise))
-    return out, factors
+    whole[0] = whitening.frame.spread**2
+    return with_less_correlation(whole, part * noise)
+
+
+def shrunk_gaussian(
+    mixture: Mixture, whitening: Whitening, shape: CovarianceStructure, part: float
+) -> Kernels:
+    """A single Gaussian without a part of the noise of correlations."""
+    one = np.ones(1)
+    if not shape.is_compiled:
+        whole = whole_of(mixture, whitening, None, shape, part)
+        return Kernels(whitening.frame, one, one, 1, 1.0, whole)
+    square = np.square(whitening.filled).sum()
+    noise = noise_of_correlations(square, mixture.n_features, whitening.count)
+    frame = whitening.of_shape(FullCovariance(1.0 - part * noise))
+    return Kernels(frame, one, one, 1, 1.0)
 
 
 def normal_reference(d: int, count: float) -> float:

@@ -50,8 +50,8 @@ class CovarianceStructure(ABC):
     is_compiled : bool
         Whether the compiled functions take covariances of the layout.
     shrinkages : tuple of float
-        Parts of the correlations' noise that are taken off the single Gaussian of all samples,
-        where prediction says which is right.
+        Parts of the correlations' noise that are taken off the single Gaussian of all samples in
+        others, which are tried beside it where prediction says which is right.
     patience : int
         How many times as many samples as else may come before the next compression, at most:
         beside components that hold much, they cost next to nothing.
@@ -60,7 +60,7 @@ class CovarianceStructure(ABC):
     name: str
     layout: str
     is_compiled = True
-    shrinkages: tuple[float, ...] = (1.0,)
+    shrinkages: tuple[float, ...] = ()
     patience = 1
 
     def __repr__(self) -> str:
@@ -306,6 +306,7 @@ class FullCovariance(CompiledStructure):
 
     name = "full"
     layout = "full"
+    shrinkages = (1.0, 0.3)
 
     def __init__(self, correlations: float = 1.0) -> None:
         self.correlations = correlations
@@ -447,7 +448,7 @@ class LowRankCovariance(CovarianceStructure):
 
     layout = "lowrank"
     is_compiled = False
-    shrinkages = (1.0, 0.3, 0.05)
+    shrinkages = (0.3, 0.05)
     patience = 16
     is_predictive = False
 
@@ -555,11 +556,8 @@ class LowRankCovariance(CovarianceStructure):
         covariances: np.ndarray,
         share: float,
         target: np.ndarray | None,
-    ) -> tuple[np.ndarray, float]:
-        """Covariance of all samples, as it is scored if a single Gaussian stands for them.
-
-        It has more directions than a component has, and correlations as far as there are samples to
-        tell.
+    ) -> np.ndarray:
+        """Covariance of all samples, with more directions than a component has.
 
         Parameters
         ----------
@@ -571,9 +569,7 @@ class LowRankCovariance(CovarianceStructure):
 
         Returns
         -------
-        covariance : (1 + s, d) array
-        noise : float
-            The share of correlations that is left out, since samples are so few.
+        (1 + s, d) array
         """
         d = means.shape[1]
         rank = min(d, DIRECTIONS_OF_ALL * self.rank)
@@ -582,15 +578,11 @@ class LowRankCovariance(CovarianceStructure):
         moments = match_group_moments(counts, means, variances, order, starts)
         arrays = counts, means, covariances, order, starts
         (out,) = lowrank.group_directions(*arrays, moments, rank)
-        count = counts.sum()
         if target is not None:
             padded = np.zeros_like(out)
             padded[: len(target)] = target
             out = lowrank.weighted_sum(np.array([1.0 - share, share]), np.stack([out, padded]))
-            count += d
-        noise = lowrank.noise_of_correlations(out, count)
-        out[1:] *= np.sqrt(1.0 - noise)
-        return out, noise
+        return out
 
     def dense(self, covariances: np.ndarray) -> np.ndarray:
         """Full covariances (..., d, d), for whoever has to have them."""
@@ -659,6 +651,8 @@ def widest_gap(counts: np.ndarray, points: np.ndarray) -> np.ndarray:
     return axis
 
 
+# With fewer features a dozen samples tell how they correlate.
+FEWEST_SHRUNK = 8
 # Those that have a name as a parameter.
 DEFAULT_RANK = 16
 # Up to so many, full covariances take no longer, and lose nothing.

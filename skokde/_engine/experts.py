@@ -55,6 +55,8 @@ MOST_OF_USE = 0.5
 N_FOLDS = 4
 ENOUGH_FOR_HALF = 12
 EM_STEPS = 10
+# Weights of the parts of a model that has nothing but the mean: of no components, and of that.
+MEAN_ALONE = np.array([[0.0], [1.0]])
 # The kernels follow the samples when there are more of them by this share.
 PACE = 0.1
 
@@ -96,7 +98,11 @@ def adapted(state: State, settings: Settings) -> State:
     if len(state.partitions) != settings.n_levels:
         state = state._replace(level=0, partitions=one_each(state.n_compressed, settings))
     if len(state.expert_counts) != settings.n_experts:
-        state = state._replace(expert_counts=prior_counts(settings))
+        prior = prior_counts(settings)
+        n = len(prior) - len(settings.shrinkages)
+        if len(state.expert_counts) == n:  # of a class, whose density has not tried them
+            prior = np.append(state.expert_counts, prior[n:])
+        state = state._replace(expert_counts=prior)
     if not settings.memories:
         return state._replace(recent=None)
     n_memories = len(recent.prior_counts(settings))
@@ -116,7 +122,7 @@ def next_level(state: State, settings: Settings) -> int:
     level, n = state.level, 1 + settings.n_levels
     if n == 1:
         return level
-    counts, _ = by_kind(state.expert_counts, settings)
+    counts, _, _ = by_kind(state.expert_counts, settings)
     shares = np.cumsum(counts.sum(axis=(0, 2))) / counts.sum()
     of_no_use = OF_NO_USE
     if state.mixture.counts.sum() >= GROWN_UP:
@@ -219,7 +225,7 @@ class Grid:
 
     def counts(self, expert_counts: np.ndarray, settings: Settings) -> np.ndarray:
         """Counts (n_shapes, n_resolutions, n_widths) of the estimates among the experts."""
-        estimates, _ = by_kind(expert_counts, settings)
+        estimates, _, _ = by_kind(expert_counts, settings)
         return np.add.reduceat(estimates, first_levels(self.resolutions), axis=1)
 
     def that_matter(self, counts: np.ndarray) -> np.ndarray:
@@ -244,12 +250,15 @@ class Experts(NamedTuple):
     ----------
     families : tuple of KernelFamily
         For each shape, at all resolutions that matter to any.
+    shrunk : tuple of KernelFamily
+        Single Gaussians whose correlations are shrunk.
     grid : Grid
     matter : (n_shapes, n_resolutions) array of bool
         Which of the resolutions matter to a shape.
     """
 
     families: tuple[KernelFamily, ...]
+    shrunk: tuple[KernelFamily, ...]
     grid: Grid
     matter: np.ndarray
 
@@ -284,13 +293,21 @@ class Experts(NamedTuple):
                 matter = grid.that_matter(grid.counts(expert_counts, settings))
             needed = grid.partitions[matter.any(axis=0)]
             models = Resolutions.of(mixture.sample_model, needed)
-        of_shapes = rule.kernels(mixture, structure, target, settings.shapes, kernel_frame)
+        kernels = rule.kernels(
+            mixture, structure, target, settings.shapes, kernel_frame, settings.shrinkages
+        )
+        center = kernels[0].frame.center
         if rule.gaussian_scales:
-            models = models.with_mean(of_shapes[0].frame.center)
+            models = models.with_mean(center)
         logs, families = log(models.weights), []
-        for shape, kernels in zip(settings.shapes, of_shapes, strict=True):
-            families.append(family_of(shape).of(models.shaped(shape), kernels, logs))
-        return cls(tuple(families), grid, matter)
+        for shape, of_shape in zip(settings.shapes, kernels, strict=False):
+            families.append(family_of(shape).of(models.shaped(shape), of_shape, logs))
+        alone = Resolutions.of_one(Mixture.empty(len(center), structure).sample_model)
+        shrunk = [
+            family_of(structure).of(alone.with_mean(center), single)
+            for single in kernels[len(families) :]
+        ]
+        return cls(tuple(families), tuple(shrunk), grid, matter)
 
     def log_densities(self, X: np.ndarray, settings: Settings) -> np.ndarray:
         """Log-densities (n, n_experts) of rows, in nats, where all experts are there."""
@@ -299,7 +316,9 @@ class Experts(NamedTuple):
         of_kernels = np.concatenate([alone, np.zeros((n_gaussians, *alone.shape[1:]))])
         weights = self.families[0].weights(of_kernels, np.eye(n + n_gaussians, n_gaussians, -n))
         logs = [family.log_mixtures(X, weights) for family in self.families]
-        return np.concatenate([a[:, numbers] for a in logs] + [a[:, n:] for a in logs], axis=1)
+        of_shrunk = [family.log_mixtures(X, MEAN_ALONE[None]) for family in self.shrunk]
+        of_estimates, of_gaussians = [a[:, numbers] for a in logs], [a[:, n:] for a in logs]
+        return np.concatenate(of_estimates + of_gaussians + of_shrunk, axis=1)
 
     def log_densities_with_later(
         self, log_densities: np.ndarray, X: np.ndarray, counts: np.ndarray, means: np.ndarray
@@ -331,16 +350,17 @@ class Experts(NamedTuple):
         if settings.n_experts == 1:  # nothing to weight
             return KDE(self.families, (np.ones((2, 1, 1)),), 1)
         counts = self.grid.counts(expert_counts, settings)
-        _, of_gaussians = by_kind(expert_counts, settings)
+        _, of_gaussians, of_shrunk = by_kind(expert_counts, settings)
         widths = self.grid.widths
         scored = self.matter[:, :, None] & widths
         held = np.where(scored, self.grid.where_scored(counts), 0.0)[:, self.matter.any(axis=0)]
-        total = held.sum() + of_gaussians.sum()
+        total = held.sum() + of_gaussians.sum() + of_shrunk.sum()
         # Of each shape, narrow kernels and wide ones are groups of experts, with the Gaussians.
         narrow = np.arange(widths.shape[1]) < settings.bandwidth.n_narrow
         sides = np.array([narrow, ~narrow] if narrow.any() else [~narrow])
         of_sides = held[:, None] * sides[:, None]
         totals = of_sides.sum(axis=(2, 3)) + of_gaussians.sum(axis=1)[:, None]
+        totals[0] += of_shrunk.sum()
         shape, group = np.indices(totals.shape)
         group += 1 + shape * len(sides)
         of_kernels = np.zeros((len(held), 1 + settings.n_groups, *held.shape[1:]))
@@ -351,7 +371,14 @@ class Experts(NamedTuple):
         of_mean[shape, group] = of_gaussians[:, None] / totals[:, :, None]
         # All families are at the same resolutions.
         weights = self.families[0].weights(np.concatenate(of_kernels), np.concatenate(of_mean))
-        return KDE(self.families, tuple(np.split(weights, len(held))), len(self.families))
+        # Shrunk ones are among the experts of the first shape.
+        shares = np.zeros((1 + settings.n_groups, 1, 1))
+        shares[0], shares[1 : 1 + len(sides), 0, 0] = 1.0 / total, 1.0 / totals[0]
+        return KDE(
+            (*self.families, *self.shrunk),
+            (*np.split(weights, len(held)), *(count * shares * MEAN_ALONE for count in of_shrunk)),
+            len(self.families),
+        )
 
 
 def first_levels(resolutions: np.ndarray) -> np.ndarray:
@@ -372,17 +399,24 @@ def widths_at(resolutions: np.ndarray, settings: Settings) -> np.ndarray:
     return widths
 
 
-def by_kind(expert_counts: np.ndarray, settings: Settings) -> tuple[np.ndarray, np.ndarray]:
-    """Counts (n_shapes, 1 + n_levels, n_widths) of estimates, (n_shapes, n_scales) of Gaussians."""
+def by_kind(
+    expert_counts: np.ndarray, settings: Settings
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Counts of estimates, of single Gaussians, and of those that are shrunk.
+
+    They are (n_shapes, 1 + n_levels, n_widths), (n_shapes, n_scales) and (n_shrinkages,) arrays.
+    """
     shape = len(settings.shapes), 1 + settings.n_levels, settings.bandwidth.n_widths
-    n = prod(shape)
-    return expert_counts[:n].reshape(shape), expert_counts[n:].reshape(len(settings.shapes), -1)
+    first, last = prod(shape), len(expert_counts) - len(settings.shrinkages)
+    gaussians = expert_counts[first:last].reshape(len(settings.shapes), -1)
+    return expert_counts[:first].reshape(shape), gaussians, expert_counts[last:]
 
 
 def weights_by_kind(state: State, settings: Settings) -> dict[str, np.ndarray]:
     """What the experts are credited with, summed over all but one kind of choice each."""
     state = up_to_date(adapted(state, settings), settings)
-    estimates, gaussians = by_kind(state.expert_counts / state.expert_counts.sum(), settings)
+    kinds = by_kind(state.expert_counts / state.expert_counts.sum(), settings)
+    estimates, gaussians, shrunk = kinds
     total = max(estimates.sum(), np.finfo(float).tiny)
     # A threshold that is given up is as the one that is held.
     by_threshold = estimates.sum(axis=(0, 2)) / total
@@ -397,6 +431,7 @@ def weights_by_kind(state: State, settings: Settings) -> dict[str, np.ndarray]:
         "width": estimates.sum(axis=(0, 1)) / total,
         "shape": estimates.sum(axis=(1, 2)) / total,
         "outliers": gaussians,
+        "shrinkage": shrunk,
         "memory": memory,
     }
 
@@ -410,6 +445,7 @@ def experts_by_kind(state: State, settings: Settings) -> dict[str, list]:
         "width": list(rule.kernel_scales),
         "shape": [shape_name(shape, settings.structure) for shape in settings.shapes],
         "outliers": list(rule.gaussian_scales),
+        "shrinkage": list(settings.shrinkages),
         "memory": [settings.forgetting_factor, *memories],
     }
 

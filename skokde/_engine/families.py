@@ -170,31 +170,20 @@ class LowRankFamily(KernelFamily):
 
     def _log_gaussian(self, points: np.ndarray, number: int) -> np.ndarray:
         """Log-densities (n,) of points under one of the single Gaussians."""
-        factor = float(self.kernels.factors[number])
-        if factor not in self._wholes:
-            whole = self._to_frame(self._whole(factor))[None]
-            self._wholes[factor] = Analysers(self.centers[-1:], noise(whole), whole[:, 1:])
         scale = self.kernels.widths[self.kernels.n_kernels + number] / self.kernels.spread
         center = self.centers[-1]
-        (logs,) = self._wholes[factor].log_densities(center + (points - center) / scale)
+        (logs,) = self._whole.log_densities(center + (points - center) / scale)
         return logs - points.shape[1] * np.log(scale)
 
     @cached_property
-    def _wholes(self) -> dict[float, Analysers]:
-        """Of the single Gaussians of scale one, by the factor of their directions."""
-        return {}
-
-    def _whole(self, factor: float) -> np.ndarray:
-        """Covariance (1 + r, d) of the single Gaussians with a factor, in data units."""
-        whole = self.kernels.whole.copy()
-        whole[1:] *= factor
-        return whole
+    def _whole(self) -> Analysers:
+        """The single Gaussian of scale one."""
+        whole = self._to_frame(self.kernels.whole)[None]
+        return Analysers(self.centers[-1:], noise(whole), whole[:, 1:])
 
     def _gaussian(self, width: int) -> np.ndarray:
         """Covariance (1 + r, d) of the single Gaussian that is under a width, in data units."""
-        kernels = self.kernels
-        scale = kernels.widths[width] / kernels.spread
-        whole = self._whole(kernels.factors[width - kernels.n_kernels])
+        whole, scale = self.kernels.whole, self.kernels.widths[width] / self.kernels.spread
         return whole * np.append(scale**2, np.full(len(whole) - 1, scale))[:, None]
 
     def _covariances(self, width: int, k: int, compounds: np.ndarray) -> np.ndarray:

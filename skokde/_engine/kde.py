@@ -75,8 +75,6 @@ class Kernels(NamedTuple):
         Standard deviation of the whole sample model, in all directions of the frame.
     whole : (1 + r, d) array or None
         Covariance of the single Gaussians, in data units, where kernels have another structure.
-    factors : (n_gaussians,) array or None
-        What its directions are multiplied by in each of them.
     """
 
     frame: Frame
@@ -85,7 +83,6 @@ class Kernels(NamedTuple):
     n_gaussians: int
     spread: float
     whole: np.ndarray | None = None
-    factors: np.ndarray | None = None
 
     @classmethod
     def single(cls, frame: Frame) -> Self:

@@ -138,27 +138,17 @@ def group_directions(
     return out
 
 
-def noise_of_correlations(covariance: np.ndarray, count: float) -> float:
-    """The share, from 0 to 1, of correlations that is due to the samples being so few.
-
-    The oracle approximating shrinkage of the correlation matrix to the identity (Chen et al. 2010).
-
-    Parameters
-    ----------
-    covariance : (1 + r, d) array
-    count : float
-        Of the samples.
-    """
-    d = covariance.shape[1]
+def squared_correlations(covariance: np.ndarray) -> float:
+    """Sum of the squares of the correlations that a covariance (1 + r, d) has."""
     directions = covariance[1:] / units(covariance[0])
     explained = np.square(directions).sum(axis=0)
     own = np.maximum(1.0 - explained, 0.0)
-    square = np.square(directions @ directions.T).sum() + (own * (own + 2.0 * explained)).sum()
-    beyond = square - d
-    if not beyond > 0.0:
-        return 1.0
-    part = 1.0 - 2.0 / d
-    return float(min(1.0, max(part * square + d * d, 0.0) / ((max(count, 1.0) + part) * beyond)))
+    return np.square(directions @ directions.T).sum() + (own * (own + 2.0 * explained)).sum()
+
+
+def with_less_correlation(covariance: np.ndarray, share: float) -> np.ndarray:
+    """A covariance (1 + r, d) of which a share of the correlations is left out."""
+    return covariance * np.append(1.0, np.full(len(covariance) - 1, np.sqrt(1.0 - share)))[:, None]
 
 
 def is_thin(covariances: np.ndarray) -> np.ndarray:

@@ -39,6 +39,27 @@ def share_of_target(count: float, d: int) -> float:
     return max(d / (count + d), LEAST_SHARE)
 
 
+def noise_of_correlations(square: float, d: int, count: float) -> float:
+    """The share, from 0 to 1, of correlations that is due to the samples being so few.
+
+    The oracle approximating shrinkage of the correlation matrix to the identity (Chen et al. 2010).
+
+    Parameters
+    ----------
+    square : float
+        Sum of the squares of the correlations.
+    d : int
+        Number of features.
+    count : float
+        Of the samples.
+    """
+    beyond = square - d
+    if not beyond > 0.0:
+        return 1.0
+    part = 1.0 - 2.0 / d
+    return float(min(1.0, max(part * square + d * d, 0.0) / ((max(count, 1.0) + part) * beyond)))
+
+
 def pooled_within_covariance(moments: list[tuple[float, np.ndarray, np.ndarray]]) -> np.ndarray:
     """What the covariance of a class is shrunk to: the average within all of the classes.
 

@@ -37,6 +37,8 @@ class Settings(NamedTuple):
         Forgetting factors that are tried beside the one above.
     shrinkage_target : (d, d) or (d,) array, or None
         For covariances, see `shrink_covariance`.
+    shrinkages : tuple of float
+        See `CovarianceStructure`.
     """
 
     structure: CovarianceStructure
@@ -48,6 +50,7 @@ class Settings(NamedTuple):
     shapes: tuple[CovarianceStructure, ...]
     memories: tuple[float, ...] = ()
     shrinkage_target: np.ndarray | None = None
+    shrinkages: tuple[float, ...] = ()
 
     @property
     def key(self) -> tuple:
@@ -92,7 +95,8 @@ class Settings(NamedTuple):
     @property
     def n_experts(self) -> int:
         rule = self.bandwidth
-        return len(self.shapes) * ((1 + self.n_levels) * rule.n_widths + len(rule.gaussian_scales))
+        of_shape = (1 + self.n_levels) * rule.n_widths + len(rule.gaussian_scales)
+        return len(self.shapes) * of_shape + len(self.shrinkages)
 
 
 @cache

@@ -17,6 +17,7 @@ from skokde import (
     OnlineKDERegressor,
 )
 from skokde._persistence import FORMAT
+from skokde.covariance import LowRankCovariance
 
 
 def layout(value, path=""):
@@ -57,6 +58,16 @@ def fitted_models():
     yield "imputer", OnlineKDEImputer().fit(holes), holes, "transform"
     yield "detector", OnlineKDEOutlierDetector().fit(X), X, "score_samples"
     yield "regressor", OnlineKDERegressor().fit(holes, X @ [1.0, 2.0, 3.0]), holes, "predict"
+    wide = X @ rng.normal(size=(3, 8)) + 0.1 * rng.normal(size=(70, 8))
+    yield "density-wide", OnlineKDEDensity().fit(wide), wide, "score_samples"
+    of_two = {"covariance_type": LowRankCovariance(2)}
+    yield "density-lowrank", OnlineKDEDensity(**of_two).fit(wide), wide, "score_samples"
+    yield (
+        "classifier-lowrank",
+        OnlineKDEClassifier(**of_two).fit(wide, labels),
+        wide,
+        "score_samples",
+    )
 
 
 def main():
