@@ -754,3 +754,21 @@ def test_log_loss_is_no_worse_where_the_densities_are_right(covariance_type):
     X, y = stream(2500, apart=1.0)
     calibrated, bayes = held_out_losses(X, y, 1500, covariance_type=covariance_type)
     assert calibrated < bayes + 0.01
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "diag", "lowrank"])
+def test_a_feature_that_was_constant(covariance_type):
+    """Its first other values don't part the class that has them from all that are as before."""
+    n, d = 400, 40 if covariance_type == "lowrank" else 6
+    rng = np.random.default_rng(0)
+    y = rng.integers(3, size=n + 300)
+    X = rng.normal(size=(n + 300, d)) + 1.5 * np.eye(d)[y]
+    X[:, -1] = 0.0
+    new, known = X[n:], y[n:]
+    losses = []
+    for first in range(n - 40, n, 8):
+        rows, labels = X[: first + 12].copy(), y[: first + 12]
+        rows[first:, -1] = 8.0 * (labels[first:] == 2)
+        classifier = OnlineKDEClassifier(covariance_type=covariance_type).fit(rows, labels)
+        losses.append(log_loss(known, classifier.predict_proba(new)))
+    assert max(losses) < log_loss(known, classifier.fit(X[:n], y[:n]).predict_proba(new)) + 0.2

@@ -571,18 +571,18 @@ class LowRankCovariance(CovarianceStructure):
         -------
         (1 + s, d) array
         """
-        d = means.shape[1]
-        rank = min(d, DIRECTIONS_OF_ALL * self.rank)
-        order, starts = np.arange(len(counts)), np.array([0, len(counts)])
-        variances = np.ascontiguousarray(covariances[:, 0])
-        moments = match_group_moments(counts, means, variances, order, starts)
-        arrays = counts, means, covariances, order, starts
-        (out,) = lowrank.group_directions(*arrays, moments, rank)
+        everything, whole = np.arange(len(counts)), np.array([0, len(counts)])
+        held = np.ascontiguousarray(covariances[:, 0])
+        (total,), (mean,), (variances,) = match_group_moments(
+            counts, means, held, everything, whole
+        )
+        compounds = everything < len(covariances)
+        rows = lowrank.rows_of(counts / total, means - mean, compounds, covariances)
         if target is not None:
-            padded = np.zeros_like(out)
-            padded[: len(target)] = target
-            out = lowrank.weighted_sum(np.array([1.0 - share, share]), np.stack([out, padded]))
-        return out
+            rows = np.concatenate([np.sqrt(1.0 - share) * rows, np.sqrt(share) * target[1:]])
+            variances = (1.0 - share) * variances + share * target[0]
+        rank = min(means.shape[1], DIRECTIONS_OF_ALL * self.rank)
+        return lowrank.with_directions(variances, rows, rank)
 
     def dense(self, covariances: np.ndarray) -> np.ndarray:
         """Full covariances (..., d, d), for whoever has to have them."""

@@ -57,10 +57,13 @@ class LowRankFamily(KernelFamily):
             for width in np.flatnonzero(weights[:, part, :n].any(axis=0)):
                 of_part = self._log_density_of_part(points, part, width)
                 logs.append(of_part[:, None] + log(weights[:, part, width]))
-        for number in range(kernels.n_gaussians):
-            share = weights[:, -1, n + number]
-            if share.any():
-                logs.append(self._log_gaussian(points, number)[:, None] + log(share))
+        shares = weights[:, -1, n:]
+        used = shares.any(axis=0)
+        if used.any():
+            of_gaussians = self._log_gaussians(points, kernels.widths[n:][used] / kernels.spread)
+            logs += [
+                of[:, None] + log(s) for of, s in zip(of_gaussians, shares.T[used], strict=True)
+            ]
         if not logs:
             return np.full((len(points), len(weights)), -np.inf)
         return kernels.frame.log_det + log_sum(np.array(logs))
@@ -168,12 +171,11 @@ class LowRankFamily(KernelFamily):
         kernel = self._kernel
         return Whitener(noise(kernel), kernel[1:]) if len(kernel) > 1 else None
 
-    def _log_gaussian(self, points: np.ndarray, number: int) -> np.ndarray:
-        """Log-densities (n,) of points under one of the single Gaussians."""
-        scale = self.kernels.widths[self.kernels.n_kernels + number] / self.kernels.spread
-        center = self.centers[-1]
-        (logs,) = self._whole.log_densities(center + (points - center) / scale)
-        return logs - points.shape[1] * np.log(scale)
+    def _log_gaussians(self, points: np.ndarray, scales: np.ndarray) -> list[np.ndarray]:
+        """Log-densities (n,) of points under single Gaussians of some scales."""
+        d, (base,) = points.shape[1], self._whole.bases
+        (logs,) = self._whole.log_densities(points)
+        return [base + (logs - base) / scale**2 - d * np.log(scale) for scale in scales]
 
     @cached_property
     def _whole(self) -> Analysers:

@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
+from scipy.linalg.lapack import dtrtri
 
 # Directions are found among so many more, by so many steps of subspace iteration, where there are
 # more rows than that many times their number.
@@ -50,13 +51,19 @@ def leading(rows: np.ndarray, n: int) -> np.ndarray:
     The products of directions with themselves add up to no more than those of the rows: what is
     lost is positive semi-definite, however roughly directions are found.
     """
+    # Components of few samples have few directions.
+    rows = rows[rows.any(axis=1)]
     k, d = rows.shape
     out = np.zeros((n, d))
+    if not k:
+        return out
     if k > min(d, FEW_ROWS * (n + OVERSAMPLING)):
         if d <= n + OVERSAMPLING:
-            rows = np.linalg.qr(rows, mode="r")
-        else:
-            rows = compressed(rows, n + OVERSAMPLING)
+            values, vectors = np.linalg.eigh(rows.T @ rows)
+            rank = min(n, np.count_nonzero(values > ROUNDING * values[-1]))
+            out[:rank] = (np.sqrt(values[-rank:]) * vectors[:, -rank:]).T[::-1]
+            return out
+        rows = compressed(rows, n + OVERSAMPLING)
     values, vectors = np.linalg.eigh(rows @ rows.T)
     # What is left of directions without any variance is rounding.
     rank = min(n, np.count_nonzero(values > ROUNDING * values[-1]))
@@ -98,7 +105,6 @@ def group_directions(
     order: np.ndarray,
     starts: np.ndarray,
     moments: tuple[np.ndarray, np.ndarray, np.ndarray],
-    rank: int | None = None,
 ) -> np.ndarray:
     """Covariances (n_groups, 1 + r, d) of groups of components.
 
@@ -110,32 +116,43 @@ def group_directions(
         Of the first m components; the others are Diracs.
     moments : tuple of (n_groups,), (n_groups, d) and (n_groups, d) arrays
         Counts, means and variances of the groups.
-    rank : int, default=None
-        Other than that of the components.
     """
     m, height, d = covariances.shape
-    rank = height - 1 if rank is None else rank
-    out = np.zeros((len(starts) - 1, 1 + rank, d))
+    out = np.zeros((len(starts) - 1, height, d))
     for group, (first, last) in enumerate(pairwise(starts)):
         total, mean, variances = (array[group] for array in moments)
         members = order[first:last]
         out[group, 0] = variances
         if last - first == 1:
             if members[0] < m:
-                out[group, 1:height] = covariances[members[0], 1:]
+                out[group, 1:] = covariances[members[0], 1:]
             continue
-        roots = np.sqrt(counts[members] / total) if total > 0.0 else np.zeros(len(members))
-        of_compounds = members < m
-        rows = np.concatenate(
-            [
-                roots[:, None] * (means[members] - mean),
-                (
-                    roots[of_compounds][:, None, None] * covariances[members[of_compounds], 1:]
-                ).reshape(-1, d),
-            ]
-        )
-        out[group] = with_directions(variances, rows, rank)
+        shares = counts[members] / total if total > 0.0 else np.zeros(len(members))
+        compounds = members < m
+        rows = rows_of(shares, means[members] - mean, compounds, covariances[members[compounds]])
+        out[group] = with_directions(variances, rows, height - 1)
     return out
+
+
+def rows_of(
+    shares: np.ndarray, away: np.ndarray, compounds: np.ndarray, covariances: np.ndarray
+) -> np.ndarray:
+    """Rows that add up to the covariance of components together, but for noise.
+
+    Parameters
+    ----------
+    shares : (k,) array
+        Of the components.
+    away : (k, d) array
+        Their means, from that of all.
+    compounds : (k,) array of bool
+        Those that have a covariance.
+    covariances : (m, 1 + r, d) array
+        Of these.
+    """
+    roots = np.sqrt(shares)
+    directions = roots[compounds][:, None, None] * covariances[:, 1:]
+    return np.concatenate([roots[:, None] * away, directions.reshape(-1, away.shape[1])])
 
 
 def squared_correlations(covariance: np.ndarray) -> float:
@@ -281,7 +298,7 @@ class Analysers:
             weighted = of_all * self.precisions[i]
             lower = np.linalg.cholesky(weighted @ of_all.T + np.eye(n))
             # Its inverse, since a product with many columns takes less than solving for them.
-            self._inverses[i] = np.linalg.inv(lower)
+            self._inverses[i], _ = dtrtri(lower, lower=True)
             np.matmul(self._inverses[i], weighted, out=self.projections[i])
             log_dets[i] += 2.0 * np.log(np.diagonal(lower)).sum()
         self.bases = -0.5 * (log_dets + d * np.log(2.0 * np.pi))

@@ -23,7 +23,7 @@ from scipy.spatial.distance import cdist
 from skokde._engine.covariance import CovarianceStructure
 from skokde._engine.missing import by_known_features
 from skokde._engine.shrinkage import pooled_within_covariance, shrink_covariance
-from skokde._engine.whitening import FactorFrame, Frame, frame_of
+from skokde._engine.whitening import FactorFrame, Frame, constant_features, frame_of
 
 # Of the t distributions q.
 DEGREES_OF_FREEDOM = 3.0
@@ -302,12 +302,37 @@ def linear_discriminants(
     """
     discriminants = []
     for number, of_classes in enumerate(zip(*moments, strict=True)):
-        within, means = covariance, np.array([mean for _, mean, _ in of_classes])
-        if number:
-            within = pooled_within_covariance(list(of_classes))
-            within = shrink_covariance(within, sum(m[0] for m in of_classes), covariance)
+        means = np.array([mean for _, mean, _ in of_classes])
+        within = covariance_within(of_classes, covariance, is_memory=number > 0)
         discriminants.append(Discriminant.of(means, within, structure))
     return discriminants
+
+
+def covariance_within(
+    moments: Sequence[tuple[float, np.ndarray, np.ndarray]],
+    covariance: np.ndarray,
+    is_memory: bool,
+) -> np.ndarray:
+    """The covariance within classes, of all samples or of a short memory.
+
+    Parameters
+    ----------
+    moments : sequence of (float, (d,) array, (d, d) or (d,) array)
+        Of each class.
+    covariance : (d, d) or (d,) array
+        Of all samples, as it was last found.
+    is_memory : bool
+    """
+    center = np.mean([mean for _, mean, _ in moments], axis=0)
+    constant = constant_features(center, covariance)
+    if not (is_memory or constant.any()):
+        return covariance
+    latest = pooled_within_covariance(list(moments))
+    if is_memory:
+        return shrink_covariance(latest, sum(count for count, *_ in moments), covariance)
+    # With a feature that was constant in all data and is no longer, means would be apart by many
+    # of the deviations that are put in for it.
+    return latest if (constant & ~constant_features(center, latest)).any() else covariance
 
 
 def learn_pool(

@@ -234,6 +234,8 @@ def memory_moments(
         Gives what that gives, and may know it already.
     """
     factors = np.array(settings.discriminating)
+    if not len(factors):
+        return []
     if not holds_any(recent):
         return len(factors) * [inlier_moments(mixture)]
     before, counts = reference(recent, settings), recent.pending_counts

@@ -12,7 +12,12 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from skokde._engine._whitening import covariances_in, points_in, standardize
-from skokde._engine.covariance import EIGENVALUE_SHARE, CovarianceStructure, flatten
+from skokde._engine.covariance import (
+    EIGENVALUE_SHARE,
+    CovarianceStructure,
+    flatten,
+    structure_of,
+)
 from skokde._engine.lowrank import Whitener
 from skokde._engine.mixture import Mixture
 from skokde._engine.outliers import inliers, moments_of
@@ -197,6 +202,13 @@ def corrected_features(
     covariance, structure = structure.seen_by_kernels(covariance), structure.of_kernels
     _, correlation, filled = standardized(center, structure.scored(covariance))
     return (structure.variances(correlation) == 0.0) | structure.lies_flat(filled)
+
+
+def constant_features(center: np.ndarray, covariance: np.ndarray) -> np.ndarray:
+    """Features (d,) that have no spread but for rounding."""
+    variances = structure_of(covariance[None]).variances(covariance)
+    _, correlation, _ = standardized(center, np.ascontiguousarray(variances))
+    return correlation == 0.0
 
 
 def whiten(
