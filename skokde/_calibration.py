@@ -27,9 +27,11 @@ from skokde._engine.state import Settings, State
 from skokde._ranks import LOWEST
 from skokde._validation import TINY
 
-# The first checkpoint is after this many rows for each class seen, the next ones after this share
-# of the rows so far, and a window has at most this many rows.
+# The first checkpoint is after this many rows for each class seen, for more classes than a few less
+# for each further one; the next ones come after this share of the rows so far, and a window has at
+# most this many rows.
 FIRST_CHECKPOINT = 20
+FEW_CLASSES, FIRST_OF_FURTHER = 3, 10
 SHARE_BETWEEN = 0.13
 LONGEST_WINDOW = 256
 # Where the memory is found by prediction windows have this number of rows, and they follow each
@@ -255,7 +257,7 @@ class Calibration(NamedTuple):
         mixtures = [state.mixture for state in states if state is not None]
         if not mixtures:  # all rows wait
             return calibration._replace(next_checkpoint=self.position + FIRST_CHECKPOINT)
-        first = FIRST_CHECKPOINT * len(mixtures)
+        first = first_window(len(mixtures))
         # All that is scored follows the covariance, so it does not change with short windows.
         if self.position <= first or self.position >= self.refreshed + share(self.refreshed):
             moments = [inlier_moments(mixture) for mixture in mixtures]
@@ -414,6 +416,16 @@ def between(position: int, settings: Settings) -> int:
     if settings.memories:
         return SHORT_WINDOW if position < LONG_STREAM else 2 * SHORT_WINDOW
     return share(position)
+
+
+def first_window(n_classes: int) -> int:
+    """Rows before the first window, where so many classes have a sample.
+
+    Few rows of each class tell little of how sure the densities should be, but many classes of few
+    rows each are wrong by far more than that.
+    """
+    further = max(0, n_classes - FEW_CLASSES)
+    return FIRST_CHECKPOINT * (n_classes - further) + FIRST_OF_FURTHER * further
 
 
 def share(position: int) -> int:

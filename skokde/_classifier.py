@@ -90,9 +90,9 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         log P(c) + b_c + sum_j t_j log p_j(x | c) + s log q(x | c), but for a constant, where the
         p_j are the density estimate or parts of it (see the notes), and q is a t distribution about
         the mean of the class with the average covariance within the classes. Which t_j, s >= 0 and
-        b_c have the least log-loss is learned from rows that are predicted
-        before they are learned, from 20 rows for each class on, in which each class counts as it
-        does in ``class_count_``. False: plain Bayes' rule, as in the paper. Can be set later.
+        b_c have the least log-loss is learned from rows that are predicted before they are learned,
+        in which each class counts as it does in ``class_count_``: from 20 rows on for each of three
+        classes, and 10 for each further one. False: plain Bayes' rule, as in the paper. Can be set later.
     priors : array-like of shape (n_classes,), default=None
         Prior probabilities in the order of ``classes_``, of sum one. They are divided by their sum
         over the classes of which a sample has been seen. None: proportional to ``class_count_``.

@@ -14,7 +14,6 @@ import twins
 from marks import quick
 from skokde import OnlineKDEClassifier, OnlineKDEDensity
 from skokde._calibration import (
-    FIRST_CHECKPOINT,
     KEPT,
     LONGEST_WINDOW,
     SHARE_BETWEEN,
@@ -23,6 +22,7 @@ from skokde._calibration import (
     ReplayBuffer,
     between,
     class_rebalanced,
+    first_window,
 )
 from skokde._engine.covariance import STRUCTURES
 from skokde._engine.experts import build_kde, reference_part
@@ -79,7 +79,7 @@ def test_rows_that_are_predicted_before_they_are_learned(covariance_type, forget
 
 def schedule(n, n_classes):
     """Windows as the documentation has them: (first row, end), the last one cut at n or not."""
-    windows, start = [], FIRST_CHECKPOINT * n_classes
+    windows, start = [], first_window(n_classes)
     while start < n:
         step = max(1, int(SHARE_BETWEEN * start))
         windows.append((start, start + min(step, LONGEST_WINDOW)))
