@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from skokde._engine._roughness import roughness
-from skokde._engine.covariance import CovarianceStructure, FullCovariance, LowRankCovariance
+from skokde._engine.covariance import CovarianceStructure, FullCovariance
 from skokde._engine.kde import Kernels
 from skokde._engine.lowrank import squared_correlations, with_less_correlation
 from skokde._engine.mixture import Mixture, total_moments
@@ -271,12 +271,13 @@ class Predictive(NormalReference):
         # A kernel at the mean that is as wide as the model, times each scale, is a Gaussian of it.
         relative = np.concatenate([widths, self.gaussian_scales]) / narrowest
         shrinks = np.concatenate([shrinkage(widths), np.ones(n)])
+        wholes = [whole_of(mixture, whitening, target, shape) for shape in shapes]
         out = []
-        for shape in shapes:
+        for shape, whole in zip(shapes, wholes, strict=True):
             frame = whitening.of_shape(shape.of_kernels).divided(narrowest)
-            whole = None if shape.is_compiled else whole_of(mixture, whitening, target, shape)
-            out.append(Kernels(frame, relative, shrinks, n, 1.0 / narrowest, whole))
-        return out + [shrunk_gaussian(mixture, whitening, shapes[0], part) for part in shrinkages]
+            single = None if whole is None else whole.without(1.0)
+            out.append(Kernels(frame, relative, shrinks, n, 1.0 / narrowest, single))
+        return out + [shrunk_gaussian(whitening, wholes[0], part) for part in shrinkages]
 
     def reported_scale(self, kernel_frame: KernelFrame) -> None:
         return None
@@ -312,42 +313,49 @@ def whiten_as_kernels_see(
     return whiten(*seen_by_kernels(mixture, structure), target)
 
 
-def whole_of(
-    mixture: Mixture,
-    whitening: Whitening,
-    target: np.ndarray | None,
-    shape: LowRankCovariance,
-    part: float = 1.0,
-) -> np.ndarray:
-    """Covariance (1 + s, d) of single Gaussians of low rank.
+class LowRankWhole(NamedTuple):
+    """The covariance of all samples of a model of low rank.
 
-    Parameters
+    Attributes
     ----------
-    part : float, default=1.0
-        Of the noise of correlations, which is left out.
+    covariance : (1 + s, d) array
+    noise : float
+        The share of its correlations that is due to the samples being so few.
     """
+
+    covariance: np.ndarray
+    noise: float
+
+    def without(self, part: float) -> np.ndarray:
+        """The covariance without a part of the noise."""
+        return with_less_correlation(self.covariance, part * self.noise)
+
+
+def whole_of(
+    mixture: Mixture, whitening: Whitening, target: np.ndarray | None, shape: CovarianceStructure
+) -> LowRankWhole | None:
+    """What single Gaussians are made from where it is not the covariance of kernels."""
+    if shape.is_compiled:
+        return None
     chosen, d = components_of(mixture, whitening.inliers), mixture.n_features
     count = chosen[0].sum()
     share = 0.0 if target is None else share_of_target(count, d)
     whole = shape.gaussian(*chosen, share, target)
-    noise = noise_of_correlations(
-        squared_correlations(whole), d, count if target is None else count + d
-    )
+    if target is not None:
+        count += d
+    noise = noise_of_correlations(squared_correlations(whole), d, count)
     # Constant features have a spread put in.
     whole[0] = whitening.frame.spread**2
-    return with_less_correlation(whole, part * noise)
+    return LowRankWhole(whole, noise)
 
 
-def shrunk_gaussian(
-    mixture: Mixture, whitening: Whitening, shape: CovarianceStructure, part: float
-) -> Kernels:
+def shrunk_gaussian(whitening: Whitening, whole: LowRankWhole | None, part: float) -> Kernels:
     """A single Gaussian without a part of the noise of correlations."""
     one = np.ones(1)
-    if not shape.is_compiled:
-        whole = whole_of(mixture, whitening, None, shape, part)
-        return Kernels(whitening.frame, one, one, 1, 1.0, whole)
-    square = np.square(whitening.filled).sum()
-    noise = noise_of_correlations(square, mixture.n_features, whitening.count)
+    if whole is not None:
+        return Kernels(whitening.frame, one, one, 1, 1.0, whole.without(part))
+    square, d = np.square(whitening.filled).sum(), len(whitening.filled)
+    noise = noise_of_correlations(square, d, whitening.count)
     frame = whitening.of_shape(FullCovariance(1.0 - part * noise))
     return Kernels(frame, one, one, 1, 1.0)
 
