@@ -339,10 +339,19 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         -------
         ndarray of shape (n_samples, n_classes)
             log P(c | x) in nats. Rows so far out that no class has a density there get the prior.
+            Declared classes without a sample share a probability of 1 / (k (n + 2)), after n
+            samples of k classes; it is zero if `calibrate` is False or priors are given.
         """
         X = self._checked(X)
         with one_blas_thread():
-            return self._log_proba(X)
+            out = self._log_proba(X)
+        seen = self._is_seen()
+        if self.calibrate and self.priors is None and not seen.all():
+            # So little that none of them is ever the most probable one.
+            share = 1.0 / ((2.0 + self.class_count_.sum()) * seen.sum())
+            out[:, seen] += np.log1p(-share)
+            out[:, ~seen] = np.log(share / np.count_nonzero(~seen))
+        return out
 
     def _log_proba(self, X: np.ndarray) -> np.ndarray:
         """Logarithms of class probabilities of validated rows."""
