@@ -124,8 +124,9 @@ def figures(case, seeds=range(12), fault=None):
         if fault == "not calibrated":
             classifier.set_params(calibrate=False)
         if fault == "weights reversed":
+            settings = classifier._scoring_settings()
             for estimator in classifier.estimators_:
-                state, settings = estimator._state, estimator._settings()
+                state = estimator._state
                 counts = state.expert_counts.copy()
                 by_width, _, _ = by_kind(counts, settings)
                 by_width[...] = by_width[:, :, ::-1].copy()
