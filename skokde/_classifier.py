@@ -345,8 +345,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         X = self._checked(X)
         with one_blas_thread():
             out = self._log_proba(X)
-        seen = self._is_seen()
-        if self.calibrate and self.priors is None and not seen.all():
+        if self.calibrate and self.priors is None and not (seen := self._is_seen()).all():
             # So little that none of them is ever the most probable one.
             share = 1.0 / ((2.0 + self.class_count_.sum()) * seen.sum())
             out[:, seen] += np.log1p(-share)

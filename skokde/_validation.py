@@ -13,13 +13,7 @@ from sklearn.base import is_classifier
 from sklearn.utils import check_array
 from sklearn.utils.validation import validate_data
 
-from skokde._engine.bandwidth import (
-    FINE_PREDICTIVE,
-    RULES,
-    FixedCovariance,
-    NormalReference,
-    Rule,
-)
+from skokde._engine.bandwidth import RULES, FixedCovariance, NormalReference, Rule, fine_predictive
 from skokde._engine.compression import MOST_COMPONENTS, THRESHOLDS
 from skokde._engine.covariance import (
     EIGENVALUE_FLOOR,
@@ -116,25 +110,14 @@ def check_settings(estimator: Any, n_features: int, layout: str | None = None) -
             raise ValueError(f"{name}: max_components must be at least 2, got {cap!r}.")
         cap = int(cap)
     bandwidth = check_bandwidth(estimator.bandwidth, structure.of_kernels, n_features)
-    shapes, shrinkages = (structure,), ()
+    shapes = (structure,)
     if most is not None and bandwidth is RULES["predictive"]:
-        bandwidth = FINE_PREDICTIVE
         if n_features > 1:
             shapes = structure.shapes
         # Those of classes are shrunk to what all classes tell.
-        if n_features >= FEWEST_SHRUNK and not is_classifier(estimator):
-            shrinkages = structure.shrinkages
-    return Settings(
-        structure,
-        bandwidth,
-        thresholds,
-        forgetting,
-        cap,
-        most,
-        shapes,
-        memories,
-        shrinkages=shrinkages,
-    )
+        shrinks = n_features >= FEWEST_SHRUNK and not is_classifier(estimator)
+        bandwidth = fine_predictive(structure.shrinkages if shrinks else ())
+    return Settings(structure, bandwidth, thresholds, forgetting, cap, most, shapes, memories)
 
 
 def check_threshold(estimator: Any) -> tuple[np.ndarray, int | None]:

@@ -402,6 +402,9 @@ def test_any_classifier(stream, covariance_type, bandwidth):
     assert np.all(proba >= 0.0)
     # Declared classes may come, but are never predicted before.
     assert np.all(proba[:, ~seen].max(axis=1, initial=0.0) < proba[:, seen].max(axis=1))
+    if not seen.all():
+        share = 1.0 / (seen.sum() * (classifier.class_count_.sum() + 2.0))
+        np.testing.assert_allclose(proba[:, ~seen].sum(axis=1), share)
     np.testing.assert_allclose(proba.sum(axis=1), 1.0, rtol=1e-12)
 
 

@@ -17,10 +17,10 @@ from skokde._base import Snapshot
 from skokde._engine.bandwidth import (
     COMPRESSION_SCALE,
     FINE_KERNEL_SCALES,
-    FINE_PREDICTIVE,
     GAUSSIAN_SCALES,
     KERNEL_SCALES,
     RULES,
+    fine_predictive,
     normal_reference,
     shrinkage,
 )
@@ -364,7 +364,7 @@ def test_compression_goes_by_a_narrower_kernel_than_the_normal_reference(covaria
 # --------------------------------------------------------------- coarser levels and other shapes
 
 
-RULES_BY_NAME = {"fine": FINE_PREDICTIVE} | RULES
+RULES_BY_NAME = {"fine": fine_predictive()} | RULES
 
 
 def levels_and_shapes(covariance_type, d, bandwidth="predictive", target=None):
@@ -1045,14 +1045,15 @@ def test_young_densities_shrink_correlations(n, d, monkeypatch):
     estimate = OAS().fit(X / scale)
     gaussian = multivariate_normal(estimate.location_, estimate.covariance_)
     shrunk = gaussian.logpdf(new / scale).mean() - np.log(scale).sum()
-    assert density.score(new) > shrunk - 1.0
+    score = density.score(new)
+    assert score > shrunk - 1.0
     # They are among what the distribution has, and draws come from them.
     distribution = density.distribution()
     np.testing.assert_allclose(distribution.logpdf(new), density.score_samples(new), rtol=1e-9)
     ranks = spearmanr(density.sample(4000, random_state=0))  # some are outliers
     np.testing.assert_allclose(ranks.statistic, estimate.covariance_, atol=0.25)
     monkeypatch.setattr(FullCovariance, "shrinkages", ())
-    assert density.score(new) > OnlineKDEDensity().fit(X).score(new) + 1.0
+    assert score > OnlineKDEDensity().fit(X).score(new) + 1.0
 
 
 def test_shrinkage_needs_features(assert_same_model):

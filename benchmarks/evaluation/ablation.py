@@ -160,7 +160,7 @@ def _merged_again(
 
 
 BANDWIDTH = "skokde._engine.bandwidth."
-RULE = "skokde._validation.FINE_PREDICTIVE"
+RULE = "skokde._validation.fine_predictive"
 POOLING = "skokde._engine.pooling."
 PRIOR = "skokde._engine.whitening.shrink_covariance"
 CLUSTER = "skokde._engine.compression.cluster"
@@ -176,9 +176,9 @@ VARIANTS: dict[str, Variant] = {
         {}, {POOLING + "Discriminant.log_densities": _no_discriminant}
     ),
     "kernels that inflate the variance": Variant({}, {BANDWIDTH + "shrinkage": _no_shrinkage}),
-    "one kernel width": Variant({}, {RULE: Predictive((1.0,), 0)}),
+    "one kernel width": Variant({}, {RULE: lambda _: Predictive((1.0,), 0)}),
     "narrow and wide kernels in one density": Variant(
-        {}, {RULE: Predictive(FINE_KERNEL_SCALES, 0)}
+        {}, {RULE: lambda _: Predictive(FINE_KERNEL_SCALES, 0)}
     ),
     "kernels of the data's shape alone": Variant(
         {}, {"skokde._engine.covariance.SHAPES": {name: (s,) for name, s in STRUCTURES.items()}}
@@ -193,13 +193,13 @@ VARIANTS: dict[str, Variant] = {
         {}, {"skokde._engine.experts.widths_at": _all_widths}
     ),
     "no Gaussians for outliers": Variant(
-        {}, {RULE: Predictive(FINE_KERNEL_SCALES, N_NARROW, (1.0,))}
+        {}, {RULE: lambda _: Predictive(FINE_KERNEL_SCALES, N_NARROW, (1.0,))}
     ),
     "all evidence remembered": Variant({}, {"skokde._engine.experts.MEMORY": 1.0}),
     "all predictions remembered by the pool": Variant({}, {POOLING + "MEMORY": 1.0}),
     "groups of experts of little use scored, too": Variant({}, {POOLING + "LEAST_USE": 0.0}),
-    "compression under half the bandwidth": Variant({}, {RULE: _compressing_at(0.35)}),
-    "compression under twice the bandwidth": Variant({}, {RULE: _compressing_at(1.4)}),
+    "compression under half the bandwidth": Variant({}, {RULE: lambda _: _compressing_at(0.35)}),
+    "compression under twice the bandwidth": Variant({}, {RULE: lambda _: _compressing_at(1.4)}),
     "no prior for covariances": Variant({}, {PRIOR: _prior_worth(0.0)}),
     "prior for covariances three times as strong": Variant({}, {PRIOR: _prior_worth(3.0)}),
     "prior for covariances ten times as strong": Variant({}, {PRIOR: _prior_worth(10.0)}),

@@ -7,6 +7,7 @@ compressed, and the kernels under which it is scored.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -69,6 +70,8 @@ class Rule(ABC):
     # The leading widths that make a group of their own, narrow kernels.
     n_narrow = 0
     gaussian_scales: tuple[float, ...] = ()
+    # Parts of the correlations' noise that are taken off others, which come after the shapes'.
+    shrinkages: tuple[float, ...] = ()
     # Where several widths are tried, what they are in multiples of the normal-reference scale.
     kernel_scales: tuple[float, ...] = ()
     # Whether the kernel's shape is that of the data.
@@ -90,7 +93,6 @@ class Rule(ABC):
         target: np.ndarray | None = None,
         shapes: tuple[CovarianceStructure, ...] | None = None,
         kernel_frame: KernelFrame | None = None,
-        shrinkages: tuple[float, ...] = (),
     ) -> list[Kernels]:
         """The kernels of each shape under which a mixture is scored.
 
@@ -106,8 +108,6 @@ class Rule(ABC):
             What of that covariance counts, by default all that the structure has.
         kernel_frame : KernelFrame, default=None
             That of the mixture, where it is known.
-        shrinkages : tuple of float, default=()
-            For each of them a single Gaussian comes after the shapes, if the rule has any.
         """
         frame = (kernel_frame or self.kernel_frame(mixture, structure)).frame
         return [Kernels.single(frame)] * len(shapes or (structure,))
@@ -144,7 +144,6 @@ class ScaleRule(Rule):
         target: np.ndarray | None = None,
         shapes: tuple[CovarianceStructure, ...] | None = None,
         kernel_frame: KernelFrame | None = None,
-        shrinkages: tuple[float, ...] = (),
     ) -> list[Kernels]:
         kernel_frame = kernel_frame or self.kernel_frame(mixture, structure)
         shapes = shapes or (structure,)
@@ -239,11 +238,13 @@ class Predictive(NormalReference):
         kernel_scales: tuple[float, ...],
         n_narrow: int,
         gaussian_scales: tuple[float, ...] = GAUSSIAN_SCALES,
+        shrinkages: tuple[float, ...] = (),
     ) -> None:
         super().__init__(COMPRESSION_SCALE)
         self.kernel_scales = kernel_scales
         self.n_narrow = n_narrow
         self.gaussian_scales = gaussian_scales
+        self.shrinkages = shrinkages
 
     @property
     def n_widths(self) -> int:
@@ -251,7 +252,7 @@ class Predictive(NormalReference):
 
     @property
     def key(self) -> object:
-        return super().key, self.kernel_scales
+        return super().key, self.kernel_scales, self.shrinkages
 
     def kernels(
         self,
@@ -260,7 +261,6 @@ class Predictive(NormalReference):
         target: np.ndarray | None = None,
         shapes: tuple[CovarianceStructure, ...] | None = None,
         kernel_frame: KernelFrame | None = None,
-        shrinkages: tuple[float, ...] = (),
     ) -> list[Kernels]:
         whitening = whiten_as_kernels_see(mixture, structure, target)
         shapes = shapes or (structure,)
@@ -277,7 +277,7 @@ class Predictive(NormalReference):
             frame = whitening.of_shape(shape.of_kernels).divided(narrowest)
             single = None if whole is None else whole.without(1.0)
             out.append(Kernels(frame, relative, shrinks, n, 1.0 / narrowest, single))
-        return out + [shrunk_gaussian(whitening, wholes[0], part) for part in shrinkages]
+        return out + [shrunk_gaussian(whitening, wholes[0], part) for part in self.shrinkages]
 
     def reported_scale(self, kernel_frame: KernelFrame) -> None:
         return None
@@ -292,8 +292,11 @@ RULES: dict[str, Rule] = {
     "scott": Scott(),
 }
 
-# Where the resolution is found by prediction, too.
-FINE_PREDICTIVE = Predictive(FINE_KERNEL_SCALES, N_NARROW)
+
+@cache
+def fine_predictive(shrinkages: tuple[float, ...] = ()) -> Predictive:
+    """The rule where the resolution is found by prediction, too."""
+    return Predictive(FINE_KERNEL_SCALES, N_NARROW, shrinkages=shrinkages)
 
 
 def seen_by_kernels(

@@ -99,7 +99,7 @@ def adapted(state: State, settings: Settings) -> State:
         state = state._replace(level=0, partitions=one_each(state.n_compressed, settings))
     if len(state.expert_counts) != settings.n_experts:
         prior = prior_counts(settings)
-        n = len(prior) - len(settings.shrinkages)
+        n = len(prior) - len(settings.bandwidth.shrinkages)
         if len(state.expert_counts) == n:  # of a class, whose density has not tried them
             prior = np.append(state.expert_counts, prior[n:])
         state = state._replace(expert_counts=prior)
@@ -293,9 +293,7 @@ class Experts(NamedTuple):
                 matter = grid.that_matter(grid.counts(expert_counts, settings))
             needed = grid.partitions[matter.any(axis=0)]
             models = Resolutions.of(mixture.sample_model, needed)
-        kernels = rule.kernels(
-            mixture, structure, target, settings.shapes, kernel_frame, settings.shrinkages
-        )
+        kernels = rule.kernels(mixture, structure, target, settings.shapes, kernel_frame)
         center = kernels[0].frame.center
         if rule.gaussian_scales:
             models = models.with_mean(center)
@@ -407,7 +405,7 @@ def by_kind(
     They are (n_shapes, 1 + n_levels, n_widths), (n_shapes, n_scales) and (n_shrinkages,) arrays.
     """
     shape = len(settings.shapes), 1 + settings.n_levels, settings.bandwidth.n_widths
-    first, last = prod(shape), len(expert_counts) - len(settings.shrinkages)
+    first, last = prod(shape), len(expert_counts) - len(settings.bandwidth.shrinkages)
     gaussians = expert_counts[first:last].reshape(len(settings.shapes), -1)
     return expert_counts[:first].reshape(shape), gaussians, expert_counts[last:]
 
@@ -445,7 +443,7 @@ def experts_by_kind(state: State, settings: Settings) -> dict[str, list]:
         "width": list(rule.kernel_scales),
         "shape": [shape_name(shape, settings.structure) for shape in settings.shapes],
         "outliers": list(rule.gaussian_scales),
-        "shrinkage": list(settings.shrinkages),
+        "shrinkage": list(settings.bandwidth.shrinkages),
         "memory": [settings.forgetting_factor, *memories],
     }
 

@@ -323,13 +323,14 @@ def covariance_within(
         Of all samples, as it was last found.
     is_memory : bool
     """
+    if is_memory:
+        latest = pooled_within_covariance(list(moments))
+        return shrink_covariance(latest, sum(count for count, *_ in moments), covariance)
     center = np.mean([mean for _, mean, _ in moments], axis=0)
     constant = constant_features(center, covariance)
-    if not (is_memory or constant.any()):
+    if not constant.any():
         return covariance
     latest = pooled_within_covariance(list(moments))
-    if is_memory:
-        return shrink_covariance(latest, sum(count for count, *_ in moments), covariance)
     # With a feature that was constant in all data and is no longer, means would be apart by many
     # of the deviations that are put in for it.
     return latest if (constant & ~constant_features(center, latest)).any() else covariance

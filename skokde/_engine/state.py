@@ -37,8 +37,6 @@ class Settings(NamedTuple):
         Forgetting factors that are tried beside the one above.
     shrinkage_target : (d, d) or (d,) array, or None
         For covariances, see `shrink_covariance`.
-    shrinkages : tuple of float
-        See `CovarianceStructure`.
     """
 
     structure: CovarianceStructure
@@ -50,7 +48,6 @@ class Settings(NamedTuple):
     shapes: tuple[CovarianceStructure, ...]
     memories: tuple[float, ...] = ()
     shrinkage_target: np.ndarray | None = None
-    shrinkages: tuple[float, ...] = ()
 
     @property
     def key(self) -> tuple:
@@ -96,7 +93,7 @@ class Settings(NamedTuple):
     def n_experts(self) -> int:
         rule = self.bandwidth
         of_shape = (1 + self.n_levels) * rule.n_widths + len(rule.gaussian_scales)
-        return len(self.shapes) * of_shape + len(self.shrinkages)
+        return len(self.shapes) * of_shape + len(rule.shrinkages)
 
 
 @cache
