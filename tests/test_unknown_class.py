@@ -77,7 +77,7 @@ def test_the_best_class_is_ranked_among_rows_in_their_own():
 
 
 def test_nothing_is_an_outlier_where_no_row_has_been_predicted():
-    X, y = rows(50)
+    X, y = rows(18)
     with pytest.raises(NotFittedError):
         OnlineKDEClassifier().outlier_p_values(X)
     young = OnlineKDEClassifier().fit(X, y)

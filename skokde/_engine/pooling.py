@@ -22,7 +22,11 @@ from scipy.spatial.distance import cdist
 
 from skokde._engine.covariance import CovarianceStructure
 from skokde._engine.missing import by_known_features
-from skokde._engine.shrinkage import pooled_within_covariance, shrink_covariance
+from skokde._engine.shrinkage import (
+    pooled_within_covariance,
+    share_of_target,
+    shrink_covariance,
+)
 from skokde._engine.whitening import FactorFrame, Frame, constant_features, frame_of
 
 # Of the t distributions q.
@@ -34,8 +38,10 @@ FARTHEST_MEAN = 1e150
 FARTHEST_CLASS = 200.0
 # As in `experts`.
 MEMORY = 0.25
-# Before any prediction the weights are those of Bayes' rule, give or take 0.3.
+# Before any prediction the weights are those of Bayes' rule, give or take 0.3, but where samples
+# are few the exponents are less: by this share of what a covariance of as many is shrunk by.
 PRIOR_PRECISION = 10.0
+TEMPERED_BY_NOISE = 0.7
 # Newton's method ends with a step whose square, in standard deviations of the weights, is no more.
 NEGLIGIBLE = 1e-10
 MOST_STEPS = 50
@@ -76,7 +82,7 @@ class LogLinearPool(NamedTuple):
         The b_c.
     precision : (n_densities + n_classes, n_densities + n_classes) array
         Curvature of the log-loss of the predictions so far, and of the prior: a normal
-        distribution about Bayes' rule.
+        distribution.
     count : float
         How many predictions the precision is worth.
     """
@@ -121,6 +127,20 @@ class LogLinearPool(NamedTuple):
         if len(self.exponents) == len(exponents):
             return self
         return self.start(len(self.offsets), exponents)
+
+    def tempered_at_first(self, class_count: np.ndarray, d: int) -> Self:
+        """Less sure than Bayes' rule where classes have few samples, before any prediction.
+
+        Parameters
+        ----------
+        class_count : (n,) array, positive
+        d : int
+            Number of features.
+        """
+        if self.count > 0.0:
+            return self
+        noise = share_of_target(float(class_count.mean()), d)
+        return self._replace(exponents=(1.0 - TEMPERED_BY_NOISE * noise) * self.exponents)
 
     def of_groups(self, chosen: np.ndarray) -> Self:
         """The exponents of some of the groups of experts alone, by an array of bool."""
