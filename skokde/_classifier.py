@@ -36,7 +36,7 @@ from skokde._engine.pooling import (
     normalized,
     relative,
 )
-from skokde._engine.shrinkage import pooled_within_covariance
+from skokde._engine.shrinkage import pooled_within_covariance, shrink_shares
 from skokde._engine.state import Settings, State
 from skokde._engine.whitening import corrected_features
 from skokde._merging import CalibratedClasses, common_covariance, merged_calibration
@@ -89,7 +89,9 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         Whether `predict_proba`, and with it `predict`, go beyond Bayes' rule: log P(c | x) is then
         log P(c) + b_c + sum_j t_j log p_j(x | c) + s log q(x | c), but for a constant, where the
         p_j are the density estimate or parts of it (see the notes), and q is a t distribution about
-        the mean of the class with the average covariance within the classes. Which t_j, s >= 0 and
+        the mean of the class with the average covariance within the classes. P(c) is
+        ``class_prior_``, shrunk to equal shares as far as chance may be why it differs from them
+        [3]_, unless `priors` are given. Which t_j, s >= 0 and
         b_c have the least log-loss is learned from rows that are predicted before they are learned,
         in which each class counts as it does in ``class_count_``: from 10 rows on for each of three
         classes, and 5 for each further one, but 20 at least. Until then the t_j are less than by
@@ -158,6 +160,8 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
        Multivariate Kernel Density Estimation. arXiv:1606.02608.
     .. [2] C. Genest, J. V. Zidek (1986). Combining probability distributions: a critique and an
        annotated bibliography. Statistical Science 1, 114-135.
+    .. [3] J. Hausser, K. Strimmer (2009). Entropy inference and the James-Stein estimator.
+       Journal of Machine Learning Research 10, 1469-1484.
 
     Examples
     --------
@@ -339,7 +343,9 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         Returns
         -------
         ndarray of shape (n_samples, n_classes)
-            log P(c | x) in nats. Rows so far out that no class has a density there get the prior.
+            log P(c | x) in nats. Rows so far out that no class has a density there get the prior,
+            which is ``class_prior_``, but where it comes from few samples and `calibrate` is True
+            is nearer to equal shares.
             Declared classes without a sample share the probability that the next sample is of a
             new class (Good and Turing's estimate, from the number of classes with one sample); it
             is zero if `calibrate` is False or priors are given.
@@ -356,8 +362,8 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
     def _log_proba(self, X: np.ndarray) -> np.ndarray:
         """Logarithms of class probabilities of validated rows."""
         prior = self.class_prior_
-        log_prior = log(prior)
         if not self.calibrate:
+            log_prior = log(prior)
             log_densities = self._log_densities(X, prior)
             joint = log_prior + log_densities
             joint[np.isneginf(log_densities.max(axis=1))] = log_prior
@@ -370,6 +376,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         codes = self._scored(prior)
         features = np.full_like(log_densities, -FARTHEST)
         features[..., codes] = relative(log_densities[..., codes], FARTHEST_CLASS)
+        log_prior = log(self._shrunk_prior(prior))
         joint = pool.logits(log_prior, features)
         joint[nowhere] = log_prior
         return normalized(joint)
@@ -732,6 +739,14 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
             out[:, part, code] = kde.log_densities_of_groups(X[part]).T
 
         self._in_threads(score, self._tasks(X, codes, kdes, settings))
+        return out
+
+    def _shrunk_prior(self, prior: np.ndarray) -> np.ndarray:
+        """Without what chance may have in it, if it is from the samples."""
+        if self.priors is not None:
+            return prior
+        codes, out = self._scored(prior), prior.copy()
+        out[codes] = shrink_shares(prior[codes], float(self._effective_class_count().sum()))
         return out
 
     def _scored(self, prior: np.ndarray) -> list[int]:

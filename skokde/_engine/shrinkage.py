@@ -60,6 +60,24 @@ def noise_of_correlations(square: float, d: int, count: float) -> float:
     return float(min(1.0, max(part * square + d * d, 0.0) / ((max(count, 1.0) + part) * beyond)))
 
 
+def shrink_shares(shares: np.ndarray, count: float) -> np.ndarray:
+    """Shares of classes, shrunk to equal ones as far as chance may be why they are not.
+
+    The estimator of James and Stein for counts (Hausser and Strimmer 2009).
+
+    Parameters
+    ----------
+    shares : (n_classes,) array, sum one
+    count : float
+        Of the samples.
+    """
+    equal = 1.0 / len(shares)
+    apart = (count - 1.0) * np.square(shares - equal).sum()
+    by_chance = 1.0 - np.square(shares).sum()
+    part = by_chance / apart if apart > by_chance else 1.0
+    return part * equal + (1.0 - part) * shares
+
+
 def pooled_within_covariance(moments: list[tuple[float, np.ndarray, np.ndarray]]) -> np.ndarray:
     """What the covariance of a class is shrunk to: the average within all of the classes.
 
