@@ -1108,7 +1108,7 @@ def share_of_unseen(class_count: np.ndarray, n_unseen: int) -> float:
     n_seen = len(class_count)
     of_singles = class_count[class_count <= 1.0].sum()
     share = (of_singles + 1.0 / n_seen) / (class_count.sum() + 2.0)
-    return min(share, 0.5 * n_unseen / (n_seen + n_unseen))
+    return min(share, 0.9 * n_unseen / (n_seen + n_unseen))
 
 
 def _same(labels: ArrayLike, known: np.ndarray) -> bool:

@@ -333,6 +333,7 @@ def test_probabilities_are_those_of_the_pool(covariance_type, threshold):
     (*t, s), b = pool.exponents, pool.offsets
     assert s > 0.0
     tempered = sum(t_j * logs for t_j, logs in zip(t, log_densities, strict=True))
+    log_prior = np.log(twins.shrunk_prior(classifier.class_count_))
     expected = log_softmax(log_prior + b + tempered + s * q, axis=1)
     np.testing.assert_allclose(classifier.predict_log_proba(new), expected, rtol=1e-7, atol=1e-9)
     np.testing.assert_allclose(
@@ -362,6 +363,7 @@ def test_before_the_first_window_ends_it_is_bayes_rule_tempered():
         assert classifier._calibration.pool.weights.tolist() == [1.0, 0.0, 0.0, 0.0, 0.0]
         log_prior = np.log(classifier.class_prior_)
         log_densities = classifier.predict_joint_log_proba(X) - log_prior
+        log_prior = np.log(twins.shrunk_prior(classifier.class_count_))
         np.testing.assert_allclose(
             classifier.predict_log_proba(X),
             log_softmax(log_prior + power * log_densities, axis=1),
@@ -639,7 +641,9 @@ def test_given_priors_shift_the_probabilities_by_their_ratio(covariance_type):
     given = np.array([0.7, 0.2, 0.1])
     counted = OnlineKDEClassifier(covariance_type=covariance_type).fit(X, y)
     new, _ = stream(seed=1)
-    expected = counted.predict_log_proba(new) + np.log(given / counted.class_prior_)
+    expected = counted.predict_log_proba(new) + np.log(
+        given / twins.shrunk_prior(counted.class_count_)
+    )
     counted.set_params(priors=given)
     np.testing.assert_allclose(
         counted.predict_log_proba(new), log_softmax(expected, axis=1), rtol=1e-9, atol=1e-11
@@ -712,7 +716,7 @@ def test_far_rows(covariance_type):
     assert not np.isnan(log_proba).any()
     np.testing.assert_allclose(np.exp(log_proba).sum(axis=1), 1.0)
     # Where no class has a density there is but the prior.
-    np.testing.assert_allclose(np.exp(log_proba[1]), classifier.class_prior_)
+    np.testing.assert_allclose(np.exp(log_proba[1]), twins.shrunk_prior(classifier.class_count_))
     # Such rows in the stream are survived.
     classifier.partial_fit(np.array([[1e100, -1e100], [1e10, 0.0]]), [0, 1])
     classifier.partial_fit(*stream(100, seed=1))
@@ -724,7 +728,8 @@ def test_a_row_far_out_is_no_surer_than_what_was_learned(covariance_type):
     X, y = stream(n=600, n_classes=2, apart=1.0)
     X[y == 1] *= 0.01  # a narrow class, whose density vanishes next to it
     classifier = OnlineKDEClassifier(covariance_type=covariance_type).fit(X, y)
-    pool, log_prior = classifier._calibration.pool, np.log(classifier.class_prior_)
+    pool = classifier._calibration.pool
+    log_prior = np.log(twins.shrunk_prior(classifier.class_count_))
     far = np.array([[20.0, 20.0], [30.0, -20.0]])
     joint = classifier.predict_joint_log_proba(far)
     assert (np.abs(np.diff(joint)) > 2.0 * FARTHEST_CLASS).all()

@@ -16,9 +16,11 @@ import skokde._density
 import twins
 from marks import quick
 from skokde import OnlineKDEClassifier, OnlineKDEDensity
+from skokde._classifier import share_of_unseen
 from skokde._engine.bandwidth import normal_reference
 from skokde._engine.experts import empty_state
 from skokde._engine.learn import learn
+from skokde._engine.shrinkage import shrink_shares
 from skokde._validation import check_settings
 
 both_structures = pytest.mark.parametrize("covariance_type", quick(["full", "diag"]))
@@ -152,7 +154,7 @@ def test_prediction_works_from_the_first_sample_on(covariance_type):
         np.testing.assert_allclose(probabilities.sum(axis=1), 1.0)
         unseen = [label for label in range(4) if label not in seen]
         singles = (np.bincount(y[: i + 1]) == 1).sum()
-        share = min((singles + 1.0 / len(seen)) / (i + 3), 0.5 * len(unseen) / 4)
+        share = min((singles + 1.0 / len(seen)) / (i + 3), 0.9 * len(unseen) / 4)
         np.testing.assert_allclose(probabilities[:, unseen], share / len(unseen))
         assert np.isneginf(classifier.predict_joint_log_proba(X)[:, unseen]).all()
         plain = copy.copy(classifier).set_params(calibrate=False)
@@ -644,7 +646,8 @@ def test_far_rows_get_the_prior_of_the_classes_seen():
     classifier.partial_fit(X[y != 1] * 1e-30, y[y != 1], classes=[0, 1, 2])
     probabilities = classifier.predict_proba([[1e200, 1e200]])
     share = 0.5 / (np.count_nonzero(y != 1) + 2.0)
-    expected = (1.0 - share) * classifier.class_prior_ + share * np.array([0.0, 1.0, 0.0])
+    prior = np.insert(twins.shrunk_prior(classifier.class_count_[[0, 2]]), 1, 0.0)
+    expected = (1.0 - share) * prior + share * np.array([0.0, 1.0, 0.0])
     np.testing.assert_allclose(probabilities[0], expected)
     assert classifier.class_prior_[1] == 0.0
     assert classifier.predict([[1e200, 1e200]])[0] in (0, 2)
@@ -694,3 +697,39 @@ def test_covariance_type_cannot_change_for_a_late_class_only():
     classifier.set_params(covariance_type="diag")
     with pytest.raises(ValueError, match="covariance_type can't change"):
         classifier.partial_fit([[3.0, 1.0]], [1])
+
+
+def test_shares_of_few_samples_are_shrunk_to_equal_ones():
+    rng = np.random.default_rng(0)
+    truth = {"equal": np.full(8, 0.125), "skewed": np.array([0.65, *[0.05] * 7])}
+    for name, shares in truth.items():
+        for n in (12, 60, 5000):
+            counts = rng.multinomial(n, shares, size=400)
+            shrunk = np.array([shrink_shares(c / n, float(n)) for c in counts])
+            np.testing.assert_allclose(shrunk.sum(axis=1), 1.0, rtol=1e-12)
+            np.testing.assert_allclose(shrunk, [twins.shrunk_prior(c) for c in counts], rtol=1e-9)
+            losses = [np.square(p - shares).sum(axis=1).mean() for p in (shrunk, counts / n)]
+            assert losses[0] < (0.5 if name == "equal" else 1.2) * losses[1]
+    # One sample tells nothing, and of one class there is nothing to tell.
+    assert shrink_shares(np.array([0.0, 1.0]), 1.0).tolist() == [0.5, 0.5]
+    assert shrink_shares(np.array([1.0]), 7.0).tolist() == [1.0]
+    assert shrink_shares(np.array([0.0, 1.0]), 1e9).tolist() == [0.0, 1.0]
+
+
+def test_classes_to_come_are_as_probable_as_they_are_often():
+    # Samples of 40 classes; those that have not come yet are half of the next ones at first.
+    rng = np.random.default_rng(0)
+    foretold, came = [], []
+    for _ in range(400):
+        labels = rng.integers(40, size=31)
+        count = np.bincount(labels[:30], minlength=40).astype(float)
+        foretold.append(share_of_unseen(count[count > 0], np.count_nonzero(count == 0)))
+        came.append(count[labels[30]] == 0)
+    assert abs(np.mean(foretold) - np.mean(came)) < 0.1
+    # Once all have come often, none is expected any more.
+    assert share_of_unseen(np.full(5, 1e6), 35) < 1e-6
+    # However few samples there are, no class to come is the most probable one.
+    for seen in range(1, 6):
+        for unseen in range(1, 6):
+            share = share_of_unseen(np.ones(seen), unseen)
+            assert 0.0 < share / unseen < (1.0 - share) / seen

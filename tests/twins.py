@@ -609,6 +609,17 @@ def pooled_within_covariance(X, y):
     return (n * within + d * whole) / (n + d)
 
 
+def shrunk_prior(counts):
+    """What the shares of classes would be, if chance has made them differ (James and Stein)."""
+    counts = np.asarray(counts, dtype=float)
+    n, k = counts.sum(), len(counts)
+    shares = counts / n
+    variances = shares * (1.0 - shares) / max(n - 1.0, 1e-300)
+    away = ((shares - 1.0 / k) ** 2).sum()
+    part = np.clip(variances.sum() / away, 0.0, 1.0) if away > 0.0 else 1.0
+    return part / k + (1.0 - part) * shares
+
+
 def class_log_density(points, rows, shared, scale, covariance_type):
     """Exact KDE of a class in the classifier, whose kernels have `scale` times its spread."""
     n, d = rows.shape
