@@ -350,7 +350,8 @@ class Calibration(NamedTuple):
         q = np.array([discriminant.log_densities(used.rows) for discriminant in discriminants])
         pool = self.pool
         if len(seen) > 1:  # else there is nothing to tell apart
-            first = pool.tempered_at_first(pending.class_count[seen], used.rows.shape[1])
+            count = float(pending.class_count[seen].mean())
+            first = pool.tempered_at_first(count, used.rows.shape[1])
             learned = learn_pool(
                 first.of_classes(seen),
                 np.log(shares[seen]),

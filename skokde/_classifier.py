@@ -705,9 +705,10 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
 
     def _scored_pool(self, settings: Settings) -> tuple[LogLinearPool, tuple[bool, ...]]:
         """The pool of the groups of experts that are of use, and which these are."""
-        class_count, n_groups = self._effective_class_count()[self._is_seen()], settings.n_groups
+        n_groups = settings.n_groups
+        count = float(self.class_count_.sum() / np.count_nonzero(self._is_seen()))
         pool = self._calibration.pool.adapted(settings.first_exponents)
-        pool = pool.tempered_at_first(class_count, self.n_features_in_)
+        pool = pool.tempered_at_first(count, self.n_features_in_)
 
         def make() -> tuple[LogLinearPool, LogLinearPool, tuple[bool, ...]]:
             pruned = pool.pruned(n_groups)
@@ -746,7 +747,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         if self.priors is not None:
             return prior
         codes, out = self._scored(prior), prior.copy()
-        out[codes] = shrink_shares(prior[codes], float(self._effective_class_count().sum()))
+        out[codes] = shrink_shares(prior[codes], float(self.class_count_.sum()))
         return out
 
     def _scored(self, prior: np.ndarray) -> list[int]:

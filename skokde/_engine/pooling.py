@@ -128,18 +128,19 @@ class LogLinearPool(NamedTuple):
             return self
         return self.start(len(self.offsets), exponents)
 
-    def tempered_at_first(self, class_count: np.ndarray, d: int) -> Self:
-        """Less sure than Bayes' rule where classes have few samples, before any prediction.
+    def tempered_at_first(self, count: float, d: int) -> Self:
+        """Less sure than Bayes' rule where samples are few, before any prediction.
 
         Parameters
         ----------
-        class_count : (n,) array, positive
+        count : float
+            Of the samples of a class, on average.
         d : int
             Number of features.
         """
         if self.count > 0.0:
             return self
-        noise = share_of_target(float(class_count.mean()), d)
+        noise = share_of_target(count, d)
         return self._replace(exponents=(1.0 - TEMPERED_BY_NOISE * noise) * self.exponents)
 
     def of_groups(self, chosen: np.ndarray) -> Self:
