@@ -33,6 +33,9 @@ from skokde._validation import TINY
 FIRST_CHECKPOINT = 20
 FIRST_OF_CLASS, FEW_CLASSES, FIRST_OF_FURTHER = 10, 3, 5
 SHARE_BETWEEN, LEAST_BETWEEN = 0.13, 12
+# So many rows for each feature are few: the covariance that classes share follows each of them, but
+# none from the first window on.
+FEW_ROWS = 2
 LONGEST_WINDOW = 256
 # Where the memory is found by prediction windows have this number of rows, and they follow each
 # other at once; in a long stream every second one is left out.
@@ -146,8 +149,8 @@ class Calibration(NamedTuple):
     ----------
     pool : LogLinearPool
     covariance : (d, d) or (d,) array, or None
-        Within the classes, at the last checkpoint. None before the first window: few rows more
-        may change much of it then.
+        Within the classes, at the last checkpoint. None while there are few rows for the features:
+        each one may change much of it then.
     refreshed : int
         The position where it was found.
     position : int
@@ -258,18 +261,18 @@ class Calibration(NamedTuple):
         mixtures = [state.mixture for state in states if state is not None]
         if not mixtures:  # all rows wait
             return calibration._replace(next_checkpoint=self.position + FIRST_CHECKPOINT)
-        length = min(share(self.position), LONGEST_WINDOW)
-        first = first_window(len(mixtures))
-        if self.position < first:
-            next_checkpoint = min(first, self.position + length)
-            return calibration._replace(covariance=None, next_checkpoint=next_checkpoint)
+        first, d = first_window(len(mixtures)), mixtures[0].n_features
+        if self.position < min(first, FEW_ROWS * d):
+            calibration = calibration._replace(covariance=None)
         # All that is scored follows the covariance, so it does not change with short windows.
-        if self.covariance is None or self.position >= self.refreshed + share(self.refreshed):
+        elif self.covariance is None or self.position >= self.refreshed + share(self.refreshed):
             moments = [inlier_moments(mixture) for mixture in mixtures]
             calibration = calibration._replace(
                 covariance=pooled_within_covariance(moments), refreshed=self.position
             )
-        d = mixtures[0].n_features
+        length = min(share(self.position), LONGEST_WINDOW)
+        if self.position < first:
+            return calibration._replace(next_checkpoint=min(first, self.position + length))
         return calibration._replace(
             next_checkpoint=self.position + (SHORT_WINDOW if settings.memories else length),
             pending=PendingBatch(
