@@ -265,7 +265,7 @@ class Calibration(NamedTuple):
         if self.position < min(first, FEW_ROWS * d):
             calibration = calibration._replace(covariance=None)
         # All that is scored follows the covariance, so it does not change with short windows.
-        elif self.covariance is None or self.position >= self.refreshed + share(self.refreshed):
+        elif self.position <= first or self.position >= self.refreshed + share(self.refreshed):
             moments = [inlier_moments(mixture) for mixture in mixtures]
             calibration = calibration._replace(
                 covariance=pooled_within_covariance(moments), refreshed=self.position
