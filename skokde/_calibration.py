@@ -13,6 +13,7 @@ the last rows of the class that were predicted before it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import sqrt
 from typing import NamedTuple
 
 import numpy as np
@@ -29,24 +30,26 @@ from skokde._validation import TINY
 
 # The first checkpoint is after this many rows; the first window begins after so many for each class
 # seen, for more classes than a few less for each further one; the next ones come after this share
-# of the rows so far, but after so many at least, and a window has at most this many rows.
+# of the rows so far, but after so many at least.
 FIRST_CHECKPOINT = 20
 FIRST_OF_CLASS, FEW_CLASSES, FIRST_OF_FURTHER = 10, 3, 5
 SHARE_BETWEEN, LEAST_BETWEEN = 0.13, 12
 # So many rows for each feature are few: the covariance that classes share follows each of them, but
 # none from the first window on.
 FEW_ROWS = 2
-LONGEST_WINDOW = 256
+# Up to this number of rows a window lasts until the next one, and predictions are remembered in
+# proportion to all samples. From there on both grow with the root: many predicted rows are enough,
+# and the older ones are those of densities that knew less. A window has at most so many rows.
+MANY_ROWS = 2000
+LONGEST_WINDOW = 1024
 # Where the memory is found by prediction windows have this number of rows, and they follow each
 # other at once; in a long stream every second one is left out.
 SHORT_WINDOW = 4
 LONG_STREAM = 500
 # Samples by whose number it goes there how long predictions are remembered, at most.
 MOST_FOLLOWED = 4000.0
-# As many predicted rows are kept as are in this number of windows, but this number at least: what
-# p-values refer to.
-KEPT = 3
-LEAST_KEPT = 600
+# So many predicted rows are kept: what p-values refer to.
+N_KEPT = 600
 
 
 KDEMaker = Callable[[int, State, Settings], KDE]
@@ -270,7 +273,7 @@ class Calibration(NamedTuple):
             calibration = calibration._replace(
                 covariance=pooled_within_covariance(moments), refreshed=self.position
             )
-        length = min(share(self.position), LONGEST_WINDOW)
+        length = min(share(slowed(self.position)), LONGEST_WINDOW)
         if self.position < first:
             return calibration._replace(next_checkpoint=min(first, self.position + length))
         return calibration._replace(
@@ -365,17 +368,19 @@ class Calibration(NamedTuple):
             )
             pool = pool.with_classes(seen, learned)
         own = np.maximum(log_densities[:, rows[-n:], codes[-n:]].T, LOWEST)
-        new, n_kept = new._replace(log_densities=own), max(KEPT * n, LEAST_KEPT)
-        return calibration._replace(
-            pool=pool,
-            replay=earlier.followed_by(new).last(np.ceil(n_kept * shares).astype(np.intp)),
-        )
+        replay = earlier.followed_by(new._replace(log_densities=own))
+        return calibration._replace(pool=pool, replay=replay.last(n_kept(shares)))
 
 
 def followed(class_count: np.ndarray, settings: Settings) -> float:
     """Samples by whose number it goes how long predictions are remembered."""
     total = float(class_count.sum())
-    return min(total, MOST_FOLLOWED) if settings.memories else total
+    return min(total, MOST_FOLLOWED) if settings.memories else slowed(total)
+
+
+def n_kept(shares: np.ndarray) -> np.ndarray:
+    """How many predicted rows of each class are kept, by its share (n_classes,)."""
+    return np.ceil(N_KEPT * shares).astype(np.intp)
 
 
 def class_scores(log_densities: np.ndarray) -> np.ndarray:
@@ -439,6 +444,11 @@ def first_window(n_classes: int) -> int:
     return max(FIRST_CHECKPOINT, of_classes)
 
 
-def share(position: int) -> int:
+def share(position: float) -> int:
     """So many rows that with them what is known of the data may have changed."""
     return max(LEAST_BETWEEN, int(SHARE_BETWEEN * position))
+
+
+def slowed(number: float) -> float:
+    """What grows as a number does up to `MANY_ROWS`, and then with its root."""
+    return sqrt(number * min(number, MANY_ROWS))

@@ -15,11 +15,11 @@ import numpy as np
 
 from skokde._calibration import (
     FIRST_CHECKPOINT,
-    LEAST_KEPT,
     Calibration,
     Mapper,
     ReplayBuffer,
     followed,
+    n_kept,
     serially,
     shares_of,
 )
@@ -167,8 +167,7 @@ def relearned(
     own = np.maximum(log_densities[:, numbers, codes].T, LOWEST)
     new = ReplayBuffer(*(array[~before] for array in rows._replace(log_densities=own)))
     replay = reduce(ReplayBuffer.followed_by, [*earlier, new])
-    n_kept = np.ceil(LEAST_KEPT * shares).astype(np.intp)
-    return pool.with_classes(known, learned), replay.last(n_kept)
+    return pool.with_classes(known, learned), replay.last(n_kept(shares))
 
 
 def samples_of(held_out: Sequence[HeldOut | None], settings: Settings) -> ReplayBuffer:

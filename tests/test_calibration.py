@@ -2,7 +2,8 @@
 
 import copy
 import pickle
-from math import ceil
+from itertools import pairwise
+from math import ceil, sqrt
 
 import numpy as np
 import pytest
@@ -14,9 +15,10 @@ import twins
 from marks import quick
 from skokde import OnlineKDEClassifier, OnlineKDEDensity
 from skokde._calibration import (
-    KEPT,
     LEAST_BETWEEN,
     LONGEST_WINDOW,
+    MANY_ROWS,
+    N_KEPT,
     SHARE_BETWEEN,
     Calibration,
     PendingBatch,
@@ -83,7 +85,8 @@ def schedule(n, n_classes):
     windows, start = [], first_window(n_classes)
     while start < n:
         step = max(LEAST_BETWEEN, int(SHARE_BETWEEN * start))
-        windows.append((start, start + min(step, LONGEST_WINDOW)))
+        slowed = min(start, sqrt(MANY_ROWS * start))
+        windows.append((start, start + min(max(12, int(SHARE_BETWEEN * slowed)), LONGEST_WINDOW)))
         start += step
     return windows
 
@@ -131,20 +134,24 @@ def test_windows_are_where_they_are_due(n_classes):
 
 def test_long_windows_leave_gaps():
     # Only the positions: the densities are of one location each, so that this is quick.
-    n = 12_000
+    n = 45_000
     X = np.resize([[0.0], [1.0], [2.0], [3.0]], (n, 1))
     y = np.resize([0, 1], n)
     classifier = OnlineKDEClassifier(compression_threshold=0.0)
     rows = []
-    for start in range(0, n, 10):
-        classifier.partial_fit(X[start : start + 10], y[start : start + 10])
+    for start in range(0, n, 20):
+        classifier.partial_fit(X[start : start + 20], y[start : start + 20])
         window = classifier._calibration.pending
         rows.append(0 if window is None else len(window.rows))
-    assert LONGEST_WINDOW - 10 < max(rows) <= LONGEST_WINDOW
+    assert LONGEST_WINDOW - 20 < max(rows) <= LONGEST_WINDOW
     windows = schedule(n, 2)
-    expected = [next((i + 1 - a for a, b in windows if a < i + 1 <= b), 0) for i in range(9, n, 10)]
-    assert rows == expected
-    assert rows[-1] == 0 or windows[-1][1] - windows[-1][0] == LONGEST_WINDOW
+    for number, i in enumerate(range(19, n, 20)):
+        inside = (i + 1 - start for start, end in windows if start < i + 1 <= end)
+        assert rows[number] == next(inside, 0)
+    gaps = {start: later - end for (start, end), (later, _) in pairwise(windows)}
+    assert {gap for start, gap in gaps.items() if start < MANY_ROWS} == {0}
+    assert min(gap for start, gap in gaps.items() if start > MANY_ROWS) > 0
+    assert windows[-1][1] - windows[-1][0] == LONGEST_WINDOW
 
 
 def means_of_discriminant(X, y, states, settings):
@@ -204,7 +211,7 @@ def by_hand(X, y, n_classes, parameters):
                 for i in range(start, end)
                 if y[i] == c
             ]
-            predicted[c] = predicted[c][-ceil(KEPT * (end - start) * shares[c]) :]
+            predicted[c] = predicted[c][-ceil(N_KEPT * shares[c]) :]
         means = means_of_discriminant(X[before], y[before], states, settings)
         q = Discriminant.of(means, shared, settings.structure)
         if not pool.count:
@@ -305,7 +312,7 @@ def test_an_outlier_after_the_last_checkpoint_spoils_nothing(covariance_type):
 @pytest.mark.parametrize("threshold", [0.08, "predictive"])
 @both_structures
 def test_probabilities_are_those_of_the_pool(covariance_type, threshold):
-    X, y = stream(1600)
+    X, y = stream(1600, seed=5)
     classifier = OnlineKDEClassifier(
         covariance_type=covariance_type, compression_threshold=threshold
     ).fit(X, y)
@@ -576,8 +583,8 @@ def test_what_is_held_in_a_window_is_little():
         if classifier._calibration.replay is not None:
             for array in classifier._calibration.replay:
                 assert array.base is None
-                assert len(array) <= KEPT * LONGEST_WINDOW + 3
-    assert 200 <= most <= LONGEST_WINDOW
+                assert len(array) <= N_KEPT + 3
+    assert 300 <= most <= LONGEST_WINDOW
 
 
 # ---------------------------------------------------------------------------------- the parameter

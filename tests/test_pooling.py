@@ -14,7 +14,6 @@ from skokde._engine.pooling import (
     AS_IF_TOLD_APART,
     DEGREES_OF_FREEDOM,
     FARTHEST_CLASS,
-    LEAST_USE,
     MEMORY,
     PRIOR_PRECISION,
     Discriminant,
@@ -429,12 +428,12 @@ def test_groups_of_no_use_go_as_long_as_the_loss_allows(n_groups, seed):
     assert n_groups == 1 or not gone.all() or not pool.exponents[:n_groups].any()
     zero = np.append(gone, pool.exponents[n_groups:] == 0.0)
     rise, weights = least_rise(pool, zero, n_groups)
-    assert rise <= LEAST_USE * pool.count
+    assert rise <= pool.allowed_rise
     np.testing.assert_allclose(pruned.weights, weights, atol=1e-4)
     # None of those that are left could go, too.
     for group in np.flatnonzero(~gone) if np.count_nonzero(~gone) > 1 else []:
         more = zero | (np.arange(len(zero)) == group)
-        assert least_rise(pool, more, n_groups)[0] > LEAST_USE * pool.count
+        assert least_rise(pool, more, n_groups)[0] > pool.allowed_rise
     np.testing.assert_array_equal(pruned.precision, pool.precision)
 
 
@@ -478,12 +477,13 @@ def test_the_others_make_up_for_groups_that_go(sure):
         log_p = log_softmax(pool.logits(log_prior, logs), axis=1)
         return -np.average(log_p[np.arange(len(codes)), codes], weights=counts)
 
-    assert loss(pruned) < loss(learned) + LEAST_USE
+    allowed = learned.allowed_rise / learned.count
+    assert loss(pruned) < loss(learned) + allowed
     left = pruned.exponents[:3] > 0.0
     # It would rise by more if the others did not make up for those that go.
     weights = learned.weights
     weights[:3] *= left
-    assert loss(learned.with_weights(weights)) > loss(learned) + 10.0 * LEAST_USE
+    assert loss(learned.with_weights(weights)) > loss(learned) + 10.0 * allowed
     alone = pruned.of_groups(left)
     tempered = alone.logits(log_prior, logs[np.append(left, True)])
     np.testing.assert_allclose(tempered, pruned.logits(log_prior, logs), rtol=1e-12, atol=1e-12)

@@ -45,8 +45,10 @@ TEMPERED_BY_NOISE = 0.7
 # Newton's method ends with a step whose square, in standard deviations of the weights, is no more.
 NEGLIGIBLE = 1e-10
 MOST_STEPS = 50
-# In nats a prediction: groups of experts that lower the log-loss by no more are not evaluated.
-LEAST_USE = 1e-3
+# Groups of experts that lower the log-loss by no more than this share of the impurity of what is
+# predicted are not evaluated; in nats a prediction, it is between these.
+USE_FOR_IMPURITY = 0.1
+USES = np.array([3e-5, 1e-3])
 # There it is taken that in this share of the predictions each group told another class from the
 # right one by a nat more than it did. While all classes are easily told apart, no group is of use;
 # but what comes next may need them, and those that are left make up for the others.
@@ -186,7 +188,7 @@ class LogLinearPool(NamedTuple):
         assumed = self._replace(precision=precision)
         least = assumed._least_loss_without(self.exponents <= 0.0)
         while np.count_nonzero(~least.zero[:n_groups]) > 1:
-            fewer, allowed = least, LEAST_USE * self.count
+            fewer, allowed = least, self.allowed_rise
             # None rises by less than where no exponent comes to zero besides.
             for group, bound in assumed._least_rises(least, n_groups):
                 if bound > allowed:
@@ -199,6 +201,14 @@ class LogLinearPool(NamedTuple):
                 break
             least = fewer
         return self.with_weights(least.weights)
+
+    @property
+    def allowed_rise(self) -> float:
+        """Of the log-loss of the predictions so far, when groups go."""
+        offsets = np.diag(self.precision)[len(self.exponents) :]
+        # Gini's: of the classes' probabilities each times what it lacks of one.
+        impurity = (offsets - PRIOR_PRECISION).sum()
+        return float(np.clip(USE_FOR_IMPURITY * impurity, *self.count * USES))
 
     def _least_rises(self, least: LeastLoss, n_groups: int) -> list[tuple[int, float]]:
         """Each group that is left, and the rise without it as long as none goes below zero.
