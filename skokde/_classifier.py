@@ -91,12 +91,11 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         p_j are the density estimate or parts of it (see the notes), and q is a t distribution about
         the mean of the class with the average covariance within the classes. P(c) is
         ``class_prior_``, shrunk to equal shares as far as chance may be why it differs from them
-        [3]_, unless `priors` are given. Which t_j, s >= 0 and
-        b_c have the least log-loss is learned from rows that are predicted before they are learned,
-        in which each class counts as it does in ``class_count_``: from 10 rows on for each of three
-        classes, and 5 for each further one, but 20 at least. Until then the t_j are less than by
-        Bayes' rule, the more so the fewer samples there are. False: plain Bayes' rule, as in the
-        paper. Can be set later.
+        [3]_, unless `priors` are given. Which t_j, s >= 0 and b_c have the least log-loss is
+        learned from rows that are predicted before they are learned, in which each class counts as
+        it does in ``class_count_``: from 10 rows on for each of three classes, and 5 for each
+        further one, but 20 at least. Until then the t_j are less than by Bayes' rule, the more so
+        the fewer samples there are. False: plain Bayes' rule, as in the paper. Can be set later.
     priors : array-like of shape (n_classes,), default=None
         Prior probabilities in the order of ``classes_``, of sum one. They are divided by their sum
         over the classes of which a sample has been seen. None: proportional to ``class_count_``.
