@@ -39,11 +39,9 @@ SHARE_BETWEEN, LEAST_BETWEEN = 0.13, 12
 FEW_ROWS = 2
 # Up to this number of rows a window lasts until the next one, and predictions are remembered in
 # proportion to all samples. From there on both grow with the root: many predicted rows are enough,
-# and the older ones are those of densities that knew less. A window has at most so many rows. They
-# are predicted in parts of so many at most, so that no row that comes has to wait for long.
+# and the older ones are those of densities that knew less. A window has at most so many rows.
 MANY_ROWS = 2000
 LONGEST_WINDOW = 1024
-MOST_AT_ONCE = 256
 # Where the memory is found by prediction windows have this number of rows, and they follow each
 # other at once; in a long stream every second one is left out.
 SHORT_WINDOW = 4
@@ -78,9 +76,9 @@ class PendingBatch(NamedTuple):
     Attributes
     ----------
     start : int
-        Position of the checkpoint at which the window began.
+        Position of the checkpoint.
     states : list of State or None
-        Of the class densities then; None for a class without samples.
+        Of the class densities; None for a class without samples.
     class_count : (n_classes,) array
     rows : (n, d) array
     codes : (n,) array of int
@@ -95,14 +93,6 @@ class PendingBatch(NamedTuple):
     rows: np.ndarray
     codes: np.ndarray
     counts: np.ndarray
-
-    @classmethod
-    def begin(
-        cls, start: int, states: list[State | None], class_count: np.ndarray, d: int
-    ) -> PendingBatch:
-        """Without a row so far."""
-        codes = np.empty(0, dtype=np.intp)
-        return cls(start, states, class_count, np.empty((0, d)), codes, np.empty(0))
 
     @property
     def shares(self) -> np.ndarray:
@@ -267,12 +257,8 @@ class Calibration(NamedTuple):
             Called with a function and a list of what to call it with, it returns the results.
         """
         calibration = self.without_window(class_count, settings, kde_of, in_threads)
-        if (window := self.pending) is not None:
-            ends = [end for end in ends_of_parts(window.start, settings) if end > self.position]
-            if ends:  # the rows that follow are predicted by the same densities
-                window = PendingBatch.begin(*window[:3], window.rows.shape[1])
-                return calibration._replace(next_checkpoint=ends[0], pending=window)
-            next_checkpoint = window.start + between(window.start, settings)
+        if self.pending is not None:
+            next_checkpoint = self.pending.start + between(self.pending.start, settings)
             if next_checkpoint > self.position:
                 return calibration._replace(next_checkpoint=next_checkpoint)
         mixtures = [state.mixture for state in states if state is not None]
@@ -287,12 +273,20 @@ class Calibration(NamedTuple):
             calibration = calibration._replace(
                 covariance=pooled_within_covariance(moments), refreshed=self.position
             )
+        length = min(share(slowed(self.position)), LONGEST_WINDOW)
         if self.position < first:
-            next_checkpoint = min(first, self.position + share(self.position))
-            return calibration._replace(next_checkpoint=next_checkpoint)
-        window = PendingBatch.begin(self.position, states, class_count, d)
-        ends = ends_of_parts(self.position, settings)
-        return calibration._replace(next_checkpoint=ends[0], pending=window)
+            return calibration._replace(next_checkpoint=min(first, self.position + length))
+        return calibration._replace(
+            next_checkpoint=self.position + (SHORT_WINDOW if settings.memories else length),
+            pending=PendingBatch(
+                self.position,
+                states,
+                class_count,
+                np.empty((0, d)),
+                np.empty(0, dtype=np.intp),
+                np.empty(0),
+            ),
+        )
 
     def consume(
         self, X: np.ndarray, codes: np.ndarray, weights: np.ndarray
@@ -437,15 +431,6 @@ def between(position: int, settings: Settings) -> int:
     if settings.memories:
         return SHORT_WINDOW if position < LONG_STREAM else 2 * SHORT_WINDOW
     return share(position)
-
-
-def ends_of_parts(start: int, settings: Settings) -> list[int]:
-    """Positions at which parts of the window that begins at a position are predicted."""
-    if settings.memories:
-        return [start + SHORT_WINDOW]
-    length = min(share(slowed(start)), LONGEST_WINDOW)
-    n_parts = -(-length // MOST_AT_ONCE)
-    return [start + length * (number + 1) // n_parts for number in range(n_parts)]
 
 
 def first_window(n_classes: int) -> int:
