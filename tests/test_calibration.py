@@ -85,8 +85,8 @@ def schedule(n, n_classes):
     windows, start = [], first_window(n_classes)
     while start < n:
         step = max(LEAST_BETWEEN, int(SHARE_BETWEEN * start))
-        slowed = min(start, sqrt(MANY_ROWS * start))
-        windows.append((start, start + min(max(12, int(SHARE_BETWEEN * slowed)), LONGEST_WINDOW)))
+        length = max(LEAST_BETWEEN, int(SHARE_BETWEEN * min(start, sqrt(MANY_ROWS * start))))
+        windows.append((start, start + min(length, LONGEST_WINDOW)))
         start += step
     return windows
 

@@ -437,6 +437,18 @@ def test_groups_of_no_use_go_as_long_as_the_loss_allows(n_groups, seed):
     np.testing.assert_array_equal(pruned.precision, pool.precision)
 
 
+@pytest.mark.parametrize("apart", [0.0, 6.0, 7.0, 50.0])
+def test_groups_may_cost_a_share_of_the_impurity_of_predictions(apart):
+    log_prior, logs, codes, counts = predictions(2000)
+    logs[:, np.arange(len(codes)), codes] += apart
+    learned = learn_pool(bayes(), log_prior, logs, codes, counts, MANY)
+    p = np.exp(log_softmax(learned.logits(log_prior, logs), axis=1))
+    allowed = 0.1 * np.average((p * (1.0 - p)).sum(axis=1), weights=counts)
+    assert (apart in (6.0, 7.0)) == (3e-5 < allowed < 1e-3)
+    expected = np.clip(allowed, 3e-5, 1e-3)
+    np.testing.assert_allclose(learned.allowed_rise / learned.count, expected, rtol=1e-3)
+
+
 def test_some_groups_go_and_some_stay():
     pools = [random_pool(seed, 4, count=500.0) for seed in range(30)]
     left = [np.count_nonzero(pool.pruned(4).exponents[:4]) for pool in pools]

@@ -197,7 +197,9 @@ VARIANTS: dict[str, Variant] = {
     ),
     "all evidence remembered": Variant({}, {"skokde._engine.experts.MEMORY": 1.0}),
     "all predictions remembered by the pool": Variant({}, {POOLING + "MEMORY": 1.0}),
-    "groups of experts of little use scored, too": Variant({}, {POOLING + "USES": np.zeros(2)}),
+    "groups of experts of little use scored, too": Variant(
+        {}, {POOLING + "BOUNDS_OF_USE": np.zeros(2)}
+    ),
     "compression under half the bandwidth": Variant({}, {RULE: lambda _: _compressing_at(0.35)}),
     "compression under twice the bandwidth": Variant({}, {RULE: lambda _: _compressing_at(1.4)}),
     "no prior for covariances": Variant({}, {PRIOR: _prior_worth(0.0)}),

@@ -48,7 +48,7 @@ MOST_STEPS = 50
 # Groups of experts that lower the log-loss by no more than this share of the impurity of what is
 # predicted are not evaluated; in nats a prediction, it is between these.
 USE_FOR_IMPURITY = 0.1
-USES = np.array([3e-5, 1e-3])
+BOUNDS_OF_USE = np.array([3e-5, 1e-3])
 # There it is taken that in this share of the predictions each group told another class from the
 # right one by a nat more than it did. While all classes are easily told apart, no group is of use;
 # but what comes next may need them, and those that are left make up for the others.
@@ -208,7 +208,7 @@ class LogLinearPool(NamedTuple):
         offsets = np.diag(self.precision)[len(self.exponents) :]
         # Gini's: of the classes' probabilities each times what it lacks of one.
         impurity = (offsets - PRIOR_PRECISION).sum()
-        return float(np.clip(USE_FOR_IMPURITY * impurity, *self.count * USES))
+        return float(np.clip(USE_FOR_IMPURITY * impurity, *self.count * BOUNDS_OF_USE))
 
     def _least_rises(self, least: LeastLoss, n_groups: int) -> list[tuple[int, float]]:
         """Each group that is left, and the rise without it as long as none goes below zero.
