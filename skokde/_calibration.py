@@ -37,11 +37,12 @@ SHARE_BETWEEN, LEAST_BETWEEN = 0.13, 12
 # So many rows for each feature are few: the covariance that classes share follows each of them, but
 # none from the first window on.
 FEW_ROWS = 2
+# A window has at most so many rows: its densities lack them, and its predictions come late.
+LONGEST_WINDOW = 256
 # Up to this number of rows a window lasts until the next one, and predictions are remembered in
 # proportion to all samples. From there on both grow with the root: many predicted rows are enough,
-# and the older ones are those of densities that knew less. A window has at most so many rows.
+# and the older ones are those of densities that knew less.
 MANY_ROWS = 2000
-LONGEST_WINDOW = 1024
 # Where the memory is found by prediction windows have this number of rows, and they follow each
 # other at once; in a long stream every second one is left out.
 SHORT_WINDOW = 4
@@ -273,11 +274,11 @@ class Calibration(NamedTuple):
             calibration = calibration._replace(
                 covariance=pooled_within_covariance(moments), refreshed=self.position
             )
-        length = min(share(slowed(self.position)), LONGEST_WINDOW)
         if self.position < first:
-            return calibration._replace(next_checkpoint=min(first, self.position + length))
+            next_checkpoint = min(first, self.position + share(self.position))
+            return calibration._replace(next_checkpoint=next_checkpoint)
         return calibration._replace(
-            next_checkpoint=self.position + (SHORT_WINDOW if settings.memories else length),
+            next_checkpoint=self.position + window_length(self.position, settings),
             pending=PendingBatch(
                 self.position,
                 states,
@@ -426,11 +427,17 @@ def differ(rows: np.ndarray, others: np.ndarray) -> np.ndarray:
     return (rows != others) & ((rows == rows) | (others == others))
 
 
+def window_length(position: int, settings: Settings) -> int:
+    """Rows in a window that begins after so many rows."""
+    return SHORT_WINDOW if settings.memories else min(share(position), LONGEST_WINDOW)
+
+
 def between(position: int, settings: Settings) -> int:
     """Rows from a checkpoint to the next."""
+    length = window_length(position, settings)
     if settings.memories:
-        return SHORT_WINDOW if position < LONG_STREAM else 2 * SHORT_WINDOW
-    return share(position)
+        return length if position < LONG_STREAM else 2 * length
+    return int(length * position / slowed(position))
 
 
 def first_window(n_classes: int) -> int:

@@ -84,10 +84,9 @@ def schedule(n, n_classes):
     """Windows as the documentation has them: (first row, end), the last one cut at n or not."""
     windows, start = [], first_window(n_classes)
     while start < n:
-        step = max(LEAST_BETWEEN, int(SHARE_BETWEEN * start))
-        length = max(LEAST_BETWEEN, int(SHARE_BETWEEN * min(start, sqrt(MANY_ROWS * start))))
-        windows.append((start, start + min(length, LONGEST_WINDOW)))
-        start += step
+        length = min(max(LEAST_BETWEEN, int(SHARE_BETWEEN * start)), LONGEST_WINDOW)
+        windows.append((start, start + length))
+        start += int(length * max(1.0, sqrt(start / MANY_ROWS)))
     return windows
 
 
@@ -97,7 +96,8 @@ def settings_of(model, d=2):
 
 def test_between_checkpoints():
     settings = settings_of(OnlineKDEClassifier())
-    assert [between(n, settings) for n in (1, 60, 99, 100, 1000)] == [12, 12, 12, 13, 130]
+    positions = (1, 60, 99, 100, 1000, 2000, 8000)
+    assert [between(n, settings) for n in positions] == [12, 12, 12, 13, 130, 256, 512]
     # Short windows, one after the other, of which later every second one is left out.
     settings = settings_of(OnlineKDEClassifier(forgetting_factor="predictive"))
     assert [between(n, settings) for n in (1, 60, 499, 500, 10**6)] == [4, 4, 4, 8, 8]
@@ -584,7 +584,7 @@ def test_what_is_held_in_a_window_is_little():
             for array in classifier._calibration.replay:
                 assert array.base is None
                 assert len(array) <= N_KEPT + 3
-    assert 300 <= most <= LONGEST_WINDOW
+    assert 200 <= most <= LONGEST_WINDOW
 
 
 # ---------------------------------------------------------------------------------- the parameter
