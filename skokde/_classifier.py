@@ -375,10 +375,13 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         codes = self._scored(prior)
         features = np.full_like(log_densities, -FARTHEST)
         features[..., codes] = relative(log_densities[..., codes], FARTHEST_CLASS)
-        log_prior = log(self._shrunk_prior(prior))
-        joint = pool.logits(log_prior, features)
-        joint[nowhere] = log_prior
-        return normalized(joint)
+        shares = self._shrunk_shares(codes)
+        out = pool.log_probabilities(shares, features)
+        out[nowhere] = log(shares)
+        if self.priors is not None:
+            out[:, codes] += np.log(prior[codes] / shares[codes])
+            out = normalized(out)
+        return out
 
     def predict_proba(self, X: ArrayLike) -> np.ndarray:
         """Class probabilities.
@@ -741,12 +744,10 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         self._in_threads(score, self._tasks(X, codes, kdes, settings))
         return out
 
-    def _shrunk_prior(self, prior: np.ndarray) -> np.ndarray:
-        """Without what chance may have in it, if it is from the samples."""
-        if self.priors is not None:
-            return prior
-        codes, out = self._scored(prior), prior.copy()
-        out[codes] = shrink_shares(prior[codes], float(self.class_count_.sum()))
+    def _shrunk_shares(self, codes: list[int]) -> np.ndarray:
+        """Of some classes among their samples, without what chance may have in it."""
+        counts, out = self._effective_class_count()[codes], np.zeros(len(self.classes_))
+        out[codes] = shrink_shares(counts / counts.sum(), float(self.class_count_.sum()))
         return out
 
     def _scored(self, prior: np.ndarray) -> list[int]:

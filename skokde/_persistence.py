@@ -16,14 +16,14 @@ from skokde._calibration import Calibration, PendingBatch, ReplayBuffer
 from skokde._engine.class_memory import FACTORS, ClassMemory
 from skokde._engine.covariance import structure_of
 from skokde._engine.mixture import Mixture
-from skokde._engine.pooling import LogLinearPool
+from skokde._engine.pooling import CONTAMINATIONS, LogLinearPool
 from skokde._engine.recent import MEMORIES
 from skokde._engine.state import Recent, State
 from skokde._incomplete import Waiting
 from skokde._validation import TINY
 
 # To be raised when what is stored changes; older formats stay readable.
-FORMAT = 6
+FORMAT = 7
 
 # The fields of the engine's tuples that are such tuples, or lists of them.
 PARTS: dict[type, dict[str, type]] = {
@@ -203,6 +203,8 @@ def check_calibration(calibration: Calibration, n_classes: int, d: int) -> None:
     n = n_densities + n_classes
     expect_array(pool.precision, "pool's precision", (n, n))
     expect_number(pool.count, "pool's count")
+    shape = (len(CONTAMINATIONS),)
+    expect_array(pool.log_likelihoods, "pool's log-likelihoods", shape)
     expect_whole(calibration.position, "position", 0)
     expect_whole(calibration.refreshed, "refreshed", 0)
     expect_whole(calibration.next_checkpoint, "next_checkpoint", 0)

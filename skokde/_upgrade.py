@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from skokde._engine.pooling import PRIOR_PRECISION
+from skokde._engine.pooling import CONTAMINATIONS, PRIOR_PRECISION
 from skokde._engine.recent import MEMORIES
 
 # What fields were called in format 1.
@@ -47,6 +47,10 @@ def upgraded(stored: Mapping[str, Any]) -> dict[str, Any]:
         state["_waiting"] = None  # there were no missing values
     if number <= 5:
         state = _replaced(state, _with_gaussians_of_6)
+    if number <= 6 and "_calibration" in state:
+        calibration = state["_calibration"]
+        pool = calibration["pool"] | {"log_likelihoods": np.zeros(len(CONTAMINATIONS))}
+        state["_calibration"] = calibration | {"pool": pool}
     return state
 
 

@@ -7,7 +7,7 @@ from math import ceil, sqrt
 
 import numpy as np
 import pytest
-from scipy.special import log_softmax
+from scipy.special import log_softmax, softmax
 from sklearn.metrics import log_loss
 
 import skokde._density
@@ -309,6 +309,12 @@ def test_an_outlier_after_the_last_checkpoint_spoils_nothing(covariance_type):
     assert classifier.score(new, labels) > before - 0.02
 
 
+def contaminated(classifier, logits, shares):
+    """Log-probabilities where of a share of rows the pool tells nothing."""
+    contamination = classifier._calibration.pool.contamination
+    return np.log((1.0 - contamination) * softmax(logits, axis=1) + contamination * shares)
+
+
 @pytest.mark.parametrize("threshold", [0.08, "predictive"])
 @both_structures
 def test_probabilities_are_those_of_the_pool(covariance_type, threshold):
@@ -340,8 +346,8 @@ def test_probabilities_are_those_of_the_pool(covariance_type, threshold):
     (*t, s), b = pool.exponents, pool.offsets
     assert s > 0.0
     tempered = sum(t_j * logs for t_j, logs in zip(t, log_densities, strict=True))
-    log_prior = np.log(twins.shrunk_prior(classifier.class_count_))
-    expected = log_softmax(log_prior + b + tempered + s * q, axis=1)
+    shares = twins.shrunk_prior(classifier.class_count_)
+    expected = contaminated(classifier, np.log(shares) + b + tempered + s * q, shares)
     np.testing.assert_allclose(classifier.predict_log_proba(new), expected, rtol=1e-7, atol=1e-9)
     np.testing.assert_allclose(
         classifier.predict_proba(new), np.exp(expected), rtol=1e-7, atol=1e-9
@@ -370,10 +376,10 @@ def test_before_the_first_window_ends_it_is_bayes_rule_tempered():
         assert classifier._calibration.pool.weights.tolist() == [1.0, 0.0, 0.0, 0.0, 0.0]
         log_prior = np.log(classifier.class_prior_)
         log_densities = classifier.predict_joint_log_proba(X) - log_prior
-        log_prior = np.log(twins.shrunk_prior(classifier.class_count_))
+        shares = twins.shrunk_prior(classifier.class_count_)
         np.testing.assert_allclose(
             classifier.predict_log_proba(X),
-            log_softmax(log_prior + power * log_densities, axis=1),
+            contaminated(classifier, np.log(shares) + power * log_densities, shares),
             rtol=1e-9,
             atol=1e-12,
         )
@@ -381,15 +387,18 @@ def test_before_the_first_window_ends_it_is_bayes_rule_tempered():
         # shape counts as much as all others.
         classifier = OnlineKDEClassifier().fit(X[:n], y[:n])
         settings = classifier._scoring_settings()
-        shares = [0.25] * 2 + [0.125] * 4
-        np.testing.assert_allclose(settings.first_exponents[: len(shares)], shares, rtol=1e-15)
+        exponents = [0.25] * 2 + [0.125] * 4
+        first = settings.first_exponents[: len(exponents)]
+        np.testing.assert_allclose(first, exponents, rtol=1e-15)
         pool = classifier._calibration.pool.adapted(settings.first_exponents)
-        assert pool.weights.tolist() == shares + [0.0] * 4
+        assert pool.weights.tolist() == exponents + [0.0] * 4
         kdes = [d._kde(settings) for d in classifier.estimators_]
-        logs = [kde.log_densities_of_groups(X) @ shares for kde in kdes]
-        joint = log_prior + power * np.column_stack(logs)
+        logs = [kde.log_densities_of_groups(X) @ exponents for kde in kdes]
         np.testing.assert_allclose(
-            classifier.predict_log_proba(X), log_softmax(joint, axis=1), rtol=1e-9, atol=1e-12
+            classifier.predict_log_proba(X),
+            contaminated(classifier, np.log(shares) + power * np.column_stack(logs), shares),
+            rtol=1e-9,
+            atol=1e-12,
         )
     assert OnlineKDEClassifier().fit(X[:43], y[:43])._calibration.pool.count > 0.0
 
@@ -585,6 +594,36 @@ def test_what_is_held_in_a_window_is_little():
                 assert array.base is None
                 assert len(array) <= N_KEPT + 3
     assert 200 <= most <= LONGEST_WINDOW
+
+
+def test_labels_that_are_wrong_by_chance_are_allowed_for():
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 3, size=3000)
+    X = rng.normal(size=(3000, 10))
+    X[:, 0] += 3.0 * y
+    noisy = np.where(rng.random(3000) < 0.05, rng.integers(0, 3, size=3000), y)
+    clean, classifier = (OnlineKDEClassifier().fit(X, labels) for labels in (y, noisy))
+    contaminations = [c._calibration.pool.contamination for c in (clean, classifier)]
+    assert contaminations[0] < 0.001
+    # Densities have wrong labels in them, too, so that they know of the others.
+    assert 0.01 < contaminations[1] < 0.05
+    least = classifier.predict_proba(X).min(axis=0)
+    assert (least > 0.9 * contaminations[1] / 3.0).all()
+
+
+def test_given_priors_stand_in_for_the_shares_of_the_stream():
+    X, y = stream(400)
+    classifier = OnlineKDEClassifier().fit(X, y)
+    shares = twins.shrunk_prior(classifier.class_count_)
+    before = classifier.predict_proba(X)
+    priors = np.array([0.7, 0.2, 0.1])
+    after = classifier.set_params(priors=priors).predict_proba(X)
+    expected = before * priors / shares
+    np.testing.assert_allclose(after, expected / expected.sum(axis=1, keepdims=True), rtol=1e-9)
+    # Of classes that can't come nothing is left, and the others divide it.
+    none = classifier.set_params(priors=[0.0, 0.5, 0.5]).predict_proba(X)
+    assert (none[:, 0] == 0.0).all()
+    np.testing.assert_allclose(none.sum(axis=1), 1.0, rtol=1e-12)
 
 
 # ---------------------------------------------------------------------------------- the parameter

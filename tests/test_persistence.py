@@ -13,7 +13,7 @@ from sklearn.base import is_regressor
 
 from marks import quick
 from skokde import OnlineKDEClassifier, OnlineKDEDensity
-from skokde._engine.pooling import PRIOR_PRECISION, LogLinearPool
+from skokde._engine.pooling import CONTAMINATIONS, PRIOR_PRECISION, LogLinearPool
 from skokde._engine.state import Recent
 from skokde._persistence import FORMAT
 from skokde._upgrade import upgraded
@@ -137,7 +137,10 @@ def test_pools_of_format_2_have_the_groups_of_today(d, n_discriminants):
     before = copy.deepcopy(stored)
     calibration = upgraded(stored)["_calibration"]
     assert calibration["replay"] is None
-    old, new = (LogLinearPool(**c["pool"]) for c in (stored["_calibration"], calibration))
+    new = LogLinearPool(**calibration["pool"])
+    none = np.zeros(len(CONTAMINATIONS))
+    np.testing.assert_array_equal(new.log_likelihoods, none)
+    old = LogLinearPool(**stored["_calibration"]["pool"], log_likelihoods=none)
     rng = np.random.default_rng(0)
     logs = rng.normal(size=(4 + n_discriminants, 5, 3))
     if d == 1:  # the shapes were the same

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from scipy.optimize import approx_fprime, minimize
-from scipy.special import log_softmax
+from scipy.special import expit, log_softmax, softmax
 from scipy.stats import multivariate_t
 
 import twins
@@ -12,9 +12,11 @@ from skokde._engine import pooling
 from skokde._engine.covariance import STRUCTURES
 from skokde._engine.pooling import (
     AS_IF_TOLD_APART,
+    CONTAMINATIONS,
     DEGREES_OF_FREEDOM,
     FARTHEST_CLASS,
     MEMORY,
+    PRIOR_OF_CONTAMINATIONS,
     PRIOR_PRECISION,
     Discriminant,
     LogLinearPool,
@@ -33,6 +35,7 @@ def _one_thread():
 both_structures = pytest.mark.parametrize("covariance_type", ["full", "diag"])
 
 MANY = 1e9  # samples that the model remembers: no prediction is forgotten
+NO_EVIDENCE = np.zeros(len(CONTAMINATIONS))
 
 
 # Groups of experts, and discriminants.
@@ -123,14 +126,14 @@ def test_bayes_rule_is_where_it_begins(numbers):
 
 
 def test_logits_by_hand():
-    pool = LogLinearPool(np.array([0.5, 2.0]), np.array([1.0, -1.0]), np.eye(4), 0.0)
+    pool = LogLinearPool(np.array([0.5, 2.0]), np.array([1.0, -1.0]), np.eye(4), 0.0, NO_EVIDENCE)
     logits = pool.logits(np.array([-1.0, -2.0]), np.array([[[2.0, 4.0]], [[1.0, 3.0]]]))
     np.testing.assert_array_equal(logits, [[-1 + 1 + 1 + 2, -2 - 1 + 2 + 6]])
     np.testing.assert_array_equal(pool.weights, [0.5, 2.0, 1.0, -1.0])
     other = pool.with_weights(np.array([4.0, 3.0, 2.0, 1.0]))
     assert (other.exponents.tolist(), other.offsets.tolist()) == ([4.0, 3.0], [2.0, 1.0])
     assert other.precision is pool.precision
-    three = LogLinearPool(np.array([0.5, 2.0, 3.0]), np.zeros(2), np.eye(5), 0.0)
+    three = LogLinearPool(np.array([0.5, 2.0, 3.0]), np.zeros(2), np.eye(5), 0.0, NO_EVIDENCE)
     logs = np.array([[[2.0, 4.0]], [[1.0, 3.0]], [[-1.0, 1.0]]])
     np.testing.assert_array_equal(three.logits(np.zeros(2), logs), [[1 + 2 - 3, 2 + 6 + 3]])
 
@@ -416,7 +419,7 @@ def random_pool(seed, n_groups, count, n_discriminants=1, n_classes=3):
     shape = (n + n_classes, n + n_classes)
     root = rng.normal(size=shape) + np.outer(rng.normal(size=shape[0]), np.ones(shape[1]))
     precision = np.eye(len(root)) + 20.0 * root @ root.T
-    return LogLinearPool(exponents, rng.normal(size=n_classes), precision, count)
+    return LogLinearPool(exponents, rng.normal(size=n_classes), precision, count, NO_EVIDENCE)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -516,15 +519,89 @@ def test_of_some_classes_and_back(numbers):
         np.testing.assert_array_equal(ours, theirs)
     # What is not chosen stays as it was, and nothing is written to.
     before = pool.weights.copy(), pool.precision.copy()
-    changed = LogLinearPool(some.exponents + 1.0, some.offsets + 1.0, 2.0 * some.precision, 7.0)
+    changed = LogLinearPool(
+        some.exponents + 1.0, some.offsets + 1.0, 2.0 * some.precision, 7.0, CONTAMINATIONS
+    )
     other = pool.with_classes(chosen, changed)
     assert other.weights[n + 1] == pool.weights[n + 1]
     np.testing.assert_array_equal(other.precision[n + 1], pool.precision[n + 1])
     np.testing.assert_array_equal(other.of_classes(chosen).weights, changed.weights)
     np.testing.assert_array_equal(other.of_classes(chosen).precision, changed.precision)
     assert other.count == 7.0
+    assert other.log_likelihoods is CONTAMINATIONS
     np.testing.assert_array_equal(pool.weights, before[0])
     np.testing.assert_array_equal(pool.precision, before[1])
+
+
+# --------------------------------------------------------------------------------- contamination
+
+
+@each_number
+def test_likelihoods_are_those_of_predictions_before_they_teach(numbers):
+    first, second = predictions(numbers=numbers), predictions(50, seed=1, numbers=numbers)
+    once = learn_pool(bayes(3, numbers), *first, MANY)
+    twice = learn_pool(once, *second, 100.0)
+    expected = NO_EVIDENCE
+    for before, after, (log_prior, logs, codes, counts) in [
+        (bayes(3, numbers), once, first),
+        (once, twice, second),
+    ]:
+        p = softmax(before.logits(log_prior, logs), axis=1)[np.arange(len(codes)), codes]
+        of_rows = [
+            counts @ np.log((1.0 - c) * p + c * np.exp(log_prior)[codes]) for c in CONTAMINATIONS
+        ]
+        share = after.count / (before.count + counts.sum())
+        expected = share * (expected + np.array(of_rows))
+        np.testing.assert_allclose(after.log_likelihoods, expected, rtol=1e-9)
+    assert twice.count < once.count + second[-1].sum()  # what is remembered is bounded
+
+
+def test_mean_contamination_is_that_of_the_posterior():
+    pool = bayes()
+    assert pool.contamination == pytest.approx(PRIOR_OF_CONTAMINATIONS @ CONTAMINATIONS)
+    assert PRIOR_OF_CONTAMINATIONS.sum() == pytest.approx(1.0)
+    logs = np.random.default_rng(0).normal(size=len(CONTAMINATIONS))
+    weights = PRIOR_OF_CONTAMINATIONS * np.exp(logs)
+    mean = weights @ CONTAMINATIONS / weights.sum()
+    # Only differences of log-likelihoods tell anything, however large they are.
+    for constant in (0.0, -1e6):
+        found = pool._replace(log_likelihoods=logs + constant).contamination
+        assert found == pytest.approx(mean, rel=1e-6)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.02])
+def test_contamination_is_found(share):
+    rng = np.random.default_rng(0)
+    pool = bayes(2)
+    for _ in range(20):
+        logs = np.zeros((2, 200, 2))
+        logs[0, :, 1] = 8.0 * rng.normal(size=200)
+        codes = (rng.random(200) < expit(logs[0, :, 1])).astype(int)
+        told = rng.random(200) >= share
+        codes = np.where(told, codes, rng.integers(0, 2, size=200))
+        pool = learn_pool(pool, np.log([0.5, 0.5]), logs, codes, np.ones(200), MANY)
+    assert pool.contamination == pytest.approx(share, abs=0.011)
+    if not share:
+        assert pool.contamination < 1e-3
+
+
+def test_log_probabilities_by_hand():
+    shares = np.array([0.5, 0.3, 0.2, 0.0])
+    likelihoods = np.where(CONTAMINATIONS == 0.03, 1e3, 0.0)
+    pool = bayes(4)._replace(log_likelihoods=likelihoods, offsets=np.array([0.1, 0.2, 0.3, 0.0]))
+    logs = np.random.default_rng(0).normal(scale=20.0, size=(2, 50, 4))
+    p = softmax(pool.logits(np.log([0.5, 0.3, 0.2, 1e-300]), logs), axis=1)
+    with np.errstate(divide="ignore"):
+        expected = np.log(0.97 * p + 0.03 * shares)
+        expected[:, 3] = -np.inf
+    got = pool.log_probabilities(shares, logs)
+    np.testing.assert_allclose(got, expected, rtol=1e-9)
+    np.testing.assert_allclose(np.exp(got).sum(axis=1), 1.0, rtol=1e-12)
+    # Where the pool tells of all rows, tiny probabilities keep their digits.
+    pool = pool._replace(log_likelihoods=np.where(CONTAMINATIONS == 0.0, 1e3, 0.0))
+    logs[:, :, 0] += 1e3
+    got = pool.log_probabilities(shares, logs)
+    np.testing.assert_array_less(got[:, 1], -500.0)
 
 
 # ---------------------------------------------------------------------------------- discriminant

@@ -21,6 +21,7 @@ import numpy as np
 from scipy.spatial.distance import cdist
 
 from skokde._engine.covariance import CovarianceStructure
+from skokde._engine.kde import log
 from skokde._engine.missing import by_known_features
 from skokde._engine.shrinkage import (
     pooled_within_covariance,
@@ -31,6 +32,7 @@ from skokde._engine.whitening import FactorFrame, Frame, constant_features, fram
 
 # Of the t distributions q.
 DEGREES_OF_FREEDOM = 3.0
+TINY = np.finfo(float).tiny
 # From the mean of a class, in standard deviations.
 FARTHEST_MEAN = 1e150
 # In nats: a class that is farther than this below the best one is as if it were no farther, where
@@ -45,6 +47,10 @@ TEMPERED_BY_NOISE = 0.7
 # Newton's method ends with a step whose square, in standard deviations of the weights, is no more.
 NEGLIGIBLE = 1e-10
 MOST_STEPS = 50
+# Shares of rows of which the pool tells nothing, so that their classes are drawn by the priors
+# alone, and how probable each share is before any prediction.
+CONTAMINATIONS = np.array([0.0, 0.001, 0.003, 0.01, 0.03, 0.1])
+PRIOR_OF_CONTAMINATIONS = np.array([0.9, 0.02, 0.02, 0.02, 0.02, 0.02])
 # Groups of experts that lower the log-loss by no more than this share of the impurity of what is
 # predicted are not evaluated; in nats a prediction, it is between these.
 USE_FOR_IMPURITY = 0.1
@@ -87,18 +93,24 @@ class LogLinearPool(NamedTuple):
         distribution.
     count : float
         How many predictions the precision is worth.
+    log_likelihoods : (n_contaminations,) array
+        Of the classes that came, for each share of rows of which the pool told nothing.
     """
 
     exponents: np.ndarray
     offsets: np.ndarray
     precision: np.ndarray
     count: float
+    log_likelihoods: np.ndarray
 
     @classmethod
     def start(cls, n_classes: int, exponents: np.ndarray) -> Self:
         """With what the exponents (n_densities,) are before any prediction."""
         n = len(exponents) + n_classes
-        return cls(exponents, np.zeros(n_classes), PRIOR_PRECISION * np.eye(n), 0.0)
+        of_contaminations = np.zeros(len(CONTAMINATIONS))
+        return cls(
+            exponents, np.zeros(n_classes), PRIOR_PRECISION * np.eye(n), 0.0, of_contaminations
+        )
 
     @classmethod
     def together(
@@ -116,13 +128,17 @@ class LogLinearPool(NamedTuple):
         """
         start = cls.start(len(pools[0].offsets), exponents)
         precision, towards, count = start.precision, start.precision @ start.weights, 0.0
+        log_likelihoods = start.log_likelihoods
         for pool, share in zip(pools, shares, strict=True):
             learned = pool.precision @ pool.weights - start.precision @ start.weights
             precision = precision + share * (pool.precision - start.precision)
             towards = towards + share * learned
             count += share * pool.count
+            log_likelihoods = log_likelihoods + share * pool.log_likelihoods
         weights = bounded(np.linalg.solve(precision, towards), len(exponents))
-        return start.with_weights(weights)._replace(precision=precision, count=count)
+        return start.with_weights(weights)._replace(
+            precision=precision, count=count, log_likelihoods=log_likelihoods
+        )
 
     def adapted(self, exponents: np.ndarray) -> Self:
         """As before any prediction, if there are other densities than this pool is for."""
@@ -168,9 +184,7 @@ class LogLinearPool(NamedTuple):
         offsets, precision = self.offsets.copy(), self.precision.copy()
         offsets[chosen] = pool.offsets
         precision[np.ix_(at, at)] = pool.precision
-        return self._replace(
-            exponents=pool.exponents, offsets=offsets, precision=precision, count=pool.count
-        )
+        return pool._replace(offsets=offsets, precision=precision)
 
     def pruned(self, n_groups: int) -> Self:
         """With zero exponents for the groups of experts that are next to no use.
@@ -244,6 +258,29 @@ class LogLinearPool(NamedTuple):
     def with_weights(self, weights: np.ndarray) -> Self:
         n = len(self.exponents)
         return self._replace(exponents=weights[:n], offsets=weights[n:])
+
+    @property
+    def contamination(self) -> float:
+        """The share of rows of which the pool tells nothing, as predictions have it."""
+        weights = PRIOR_OF_CONTAMINATIONS * np.exp(
+            self.log_likelihoods - self.log_likelihoods.max()
+        )
+        return float(weights @ CONTAMINATIONS / weights.sum())
+
+    def log_probabilities(self, shares: np.ndarray, log_densities: np.ndarray) -> np.ndarray:
+        """Log-probabilities of the classes, where the pool may tell nothing: their shares then.
+
+        Parameters
+        ----------
+        shares : (n_classes,) array, sum one
+            Of the classes, zero for those that can't come.
+        log_densities : (n_densities, n, n_classes) array, finite
+        """
+        out = normalized(self.logits(log(shares), log_densities))
+        contamination = self.contamination
+        if contamination > 0.0:
+            out = log((1.0 - contamination) * np.exp(out) + contamination * shares)
+        return out
 
     def logits(self, log_prior: np.ndarray, log_densities: np.ndarray) -> np.ndarray:
         """Log-probabilities of the classes, but for a constant in each row.
@@ -410,6 +447,8 @@ def learn_pool(
 
     weights = before
     log_p = log_probabilities(weights)
+    of_rows = contaminated_log_likelihoods(log_p[rows, codes], log_prior[codes])
+    log_likelihoods = share * pool.log_likelihoods + counts @ of_rows
     for _ in range(MOST_STEPS):
         p = np.exp(log_p)
         curvature = old + log_loss_curvature(p, features, counts)
@@ -432,7 +471,25 @@ def learn_pool(
         else:  # rounding is all that still moves the loss
             break
         weights = tried
-    return pool.with_weights(weights)._replace(precision=curvature, count=float(share * total))
+    return pool.with_weights(weights)._replace(
+        precision=curvature, count=float(share * total), log_likelihoods=log_likelihoods
+    )
+
+
+def contaminated_log_likelihoods(log_p: np.ndarray, log_shares: np.ndarray) -> np.ndarray:
+    """Of classes that came, for each share of rows of which the pool tells nothing.
+
+    Parameters
+    ----------
+    log_p, log_shares : (n,) arrays
+        Log-probabilities of these classes by the pool, and their logarithmic shares.
+
+    Returns
+    -------
+    (n, n_contaminations) array
+    """
+    p, shares = np.exp(log_p)[:, None], np.exp(log_shares)[:, None]
+    return np.log(np.maximum(p + CONTAMINATIONS * (shares - p), TINY))
 
 
 def bounded(weights: np.ndarray, n_densities: int) -> np.ndarray:
