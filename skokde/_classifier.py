@@ -95,7 +95,8 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         learned from rows that are predicted before they are learned, in which each class counts as
         it does in ``class_count_``: from 10 rows on for each of three classes, and 5 for each
         further one, but 20 at least. Until then the t_j are less than by Bayes' rule, the more so
-        the fewer samples there are. False: plain Bayes' rule, as in the paper. Can be set later.
+        the fewer samples there are. A share of rows, found by prediction, is taken to have classes
+        by P(c) alone. False: plain Bayes' rule, as in the paper. Can be set later.
     priors : array-like of shape (n_classes,), default=None
         Prior probabilities in the order of ``classes_``, of sum one. They are divided by their sum
         over the classes of which a sample has been seen. None: proportional to ``class_count_``.
