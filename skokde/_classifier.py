@@ -50,6 +50,7 @@ from skokde._persistence import (
 from skokde._ranks import LOWEST, rank_p_values
 from skokde._summary import counted, density_line
 from skokde._validation import (
+    TINY,
     check_flag,
     check_is_learned,
     check_n_samples,
@@ -748,7 +749,8 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
     def _shrunk_shares(self, codes: list[int]) -> np.ndarray:
         """Of some classes among their samples, without what chance may have in it."""
         counts, out = self._effective_class_count()[codes], np.zeros(len(self.classes_))
-        out[codes] = shrink_shares(counts / counts.sum(), float(self.class_count_.sum()))
+        shrunk = shrink_shares(counts / counts.sum(), float(self.class_count_.sum()))
+        out[codes] = np.maximum(shrunk, TINY)  # of what is nearly forgotten a share may be zero
         return out
 
     def _scored(self, prior: np.ndarray) -> list[int]:
