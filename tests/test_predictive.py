@@ -261,10 +261,12 @@ def test_each_width_keeps_mean_and_covariance(d, covariance_type, n):
         twins.assert_same_moments(got, (1.0, mean, covariance), covariance_type, rtol=1e-9)
 
 
+@pytest.mark.parametrize("factor", [1.0, 0.99])
 @both_structures
-def test_kernels_follow_the_samples_at_a_pace(covariance_type):
+def test_kernels_follow_the_samples_at_a_pace(covariance_type, factor):
     X = twins.clumps(2, 400)
-    model = density_of(covariance_type, X[:200], compression_threshold=0.05)
+    parameters = {"compression_threshold": 0.05, "forgetting_factor": factor}
+    model = density_of(covariance_type, X[:200], **parameters)
     kept, fresh, frames = 0, 0, set()
     for row in X[200:]:
         model.partial_fit(row[None])
@@ -282,10 +284,12 @@ def test_kernels_follow_the_samples_at_a_pace(covariance_type):
     assert len(frames) < 0.3 * 200
 
 
+@pytest.mark.parametrize("factor", [1.0, 0.99])
 @both_structures
-def test_samples_that_came_later_are_scored_in_the_same_kernels(covariance_type):
+def test_samples_that_came_later_are_scored_in_the_same_kernels(covariance_type, factor):
     X = twins.clumps(2, 400)
-    model = density_of(covariance_type, X[:390], compression_threshold=0.05)
+    parameters = {"compression_threshold": 0.05, "forgetting_factor": factor}
+    model = density_of(covariance_type, X[:390], **parameters)
     for row in X[390:]:
         model.partial_fit(row[None])
         part = reference_of(model)
@@ -477,6 +481,28 @@ def test_experts_of_coarser_levels_and_other_shapes(d, covariance_type, bandwidt
     )
     _, weights = twins.densities_of(kde, points)
     np.testing.assert_allclose(weights.sum(axis=1), 1.0, rtol=1e-12)
+
+
+@pytest.mark.parametrize("factor", [0.999, 0.9, 0.3])
+def test_a_reference_stays_as_it_is_while_samples_fade(factor):
+    X = twins.clumps(2, 500)
+    model = OnlineKDEDensity(compression_threshold=0.05, forgetting_factor=factor).fit(X[:300])
+    same = changed = 0
+    before = reference_of(model)
+    for row in X[300:]:
+        model.partial_fit(row[None])
+        part, counts = reference_of(model), model._mixture.counts
+        n = part.n_components
+        # But for the last digits they are what forgetting has not taken yet.
+        left = factor ** (len(counts) - n)
+        np.testing.assert_allclose(left * part.counts, counts[:n], rtol=1e-8)
+        if part.covariances is before.covariances and n == before.n_components:
+            same += np.array_equal(part.counts, before.counts)
+            changed += not np.array_equal(part.counts, before.counts)
+        before = part
+    assert changed <= 0.02 * same
+    if factor == 0.999:
+        assert same > 100
 
 
 @both_structures

@@ -59,6 +59,10 @@ EM_STEPS = 10
 MEAN_ALONE = np.array([[0.0], [1.0]])
 # The kernels follow the samples when there are more of them by this share.
 PACE = 0.1
+# Where forgetting has left less than this of them, they follow each sample; and so exactly are
+# counts taken that are faded.
+LEAST_SHARE_LEFT = 0.5
+ROUNDED_TO = 2.0**30
 
 
 class References(NamedTuple):
@@ -577,9 +581,28 @@ def reference_part(state: State, settings: Settings) -> Mixture:
     later = mixture.n_components - n_compressed
     if not (n_compressed and later) or settings.bandwidth.n_widths == 1:
         return mixture
-    pace = max(1, int(PACE * mixture.counts[:n_compressed].sum()))
+    compressed = unfaded(mixture, n_compressed, settings)
+    pace = max(1, int(PACE * compressed.sum()))
     n = mixture.n_components - later % pace
-    return mixture._replace(counts=mixture.counts[:n], means=mixture.means[:n])
+    if share_left(mixture, n, settings) < LEAST_SHARE_LEFT:
+        return mixture
+    return mixture._replace(counts=unfaded(mixture, n, settings), means=mixture.means[:n])
+
+
+def share_left(mixture: Mixture, n: int, settings: Settings) -> float:
+    """What the samples after the first n components have left of the counts of these."""
+    left = 1.0 - (1.0 - settings.forgetting_factor) * float(mixture.counts[n:].sum())
+    return max(left, TINY)
+
+
+def unfaded(mixture: Mixture, n: int, settings: Settings) -> np.ndarray:
+    """Counts of the first n components before later samples, the same after each of these."""
+    counts = mixture.counts[:n]
+    if settings.forgetting_factor == 1.0:
+        return counts
+    # The last digits depend on how many samples have come since.
+    mantissas, exponents = np.frexp(counts / share_left(mixture, n, settings))
+    return np.ldexp(np.round(ROUNDED_TO * mantissas) / ROUNDED_TO, exponents)
 
 
 def reference_moments(state: State, settings: Settings) -> recent.Moments:
@@ -632,7 +655,8 @@ def build_estimates(state: State, settings: Settings, references: References) ->
     if n == mixture.n_components:
         return kde
     later = kde.n_estimates * [mixture.counts[n:]]
-    return kde.with_later(mixture.means[n:], later, np.ones(kde.n_estimates))
+    left = np.full(kde.n_estimates, share_left(mixture, n, settings))
+    return kde.with_later(mixture.means[n:], later, left)
 
 
 def average_bandwidth(state: State, settings: Settings, references: References) -> np.ndarray:
