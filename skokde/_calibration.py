@@ -40,8 +40,8 @@ FEW_ROWS = 2
 # A window has at most so many rows: its densities lack them, and its predictions come late.
 LONGEST_WINDOW = 256
 # Up to this number of rows a window lasts until the next one, and predictions are remembered in
-# proportion to all samples. From there on both grow with the root: many predicted rows are enough,
-# and the older ones are those of densities that knew less.
+# proportion to all samples. From there on the distance of windows and what is remembered grow with
+# the root: many predicted rows are enough, and older ones are of densities that knew less.
 MANY_ROWS = 2000
 # Where the memory is found by prediction windows have this number of rows, and they follow each
 # other at once; in a long stream every second one is left out.

@@ -47,10 +47,8 @@ def upgraded(stored: Mapping[str, Any]) -> dict[str, Any]:
         state["_waiting"] = None  # there were no missing values
     if number <= 5:
         state = _replaced(state, _with_gaussians_of_6)
-    if number <= 6 and "_calibration" in state:
-        calibration = state["_calibration"]
-        pool = calibration["pool"] | {"log_likelihoods": np.zeros(len(CONTAMINATIONS))}
-        state["_calibration"] = calibration | {"pool": pool}
+    if number <= 6:
+        state = _replaced(state, _with_contaminations_of_7)
     return state
 
 
@@ -165,3 +163,10 @@ def _with_gaussians_of_6(stored: dict[str, Any]) -> dict[str, Any]:
         gaussians = np.concatenate([alike, gaussians[:, ALIKE_OF_5:]], axis=1)
         stored["expert_counts"] = np.append(estimates, gaussians)
     return stored
+
+
+def _with_contaminations_of_7(stored: dict[str, Any]) -> dict[str, Any]:
+    """With shares of rows of which the pool told nothing, none of which has credit yet."""
+    if "exponents" not in stored:
+        return stored
+    return stored | {"log_likelihoods": np.zeros(len(CONTAMINATIONS))}

@@ -33,7 +33,6 @@ from skokde._engine.whitening import FactorFrame, Frame, constant_features, fram
 
 # Of the t distributions q.
 DEGREES_OF_FREEDOM = 3.0
-TINY = np.finfo(float).tiny
 # From the mean of a class, in standard deviations.
 FARTHEST_MEAN = 1e150
 # In nats: a class that is farther than this below the best one is as if it were no farther, where
@@ -277,11 +276,9 @@ class LogLinearPool(NamedTuple):
             Of the classes, zero for those that can't come.
         log_densities : (n_densities, n, n_classes) array, finite
         """
-        out = normalized(self.logits(log(shares), log_densities))
-        contamination = self.contamination
-        if contamination > 0.0:
-            out = log((1.0 - contamination) * np.exp(out) + contamination * shares)
-        return out
+        log_shares = log(shares)
+        pooled = normalized(self.logits(log_shares, log_densities))
+        return contaminated(pooled, log_shares, self.contamination)
 
     def logits(self, log_prior: np.ndarray, log_densities: np.ndarray) -> np.ndarray:
         """Log-probabilities of the classes, but for a constant in each row.
@@ -448,7 +445,8 @@ def learn_pool(
 
     weights = before
     log_p = log_probabilities(weights)
-    of_rows = contaminated_log_likelihoods(log_p[rows, codes], log_prior[codes])
+    of_classes = log_p[rows, codes, None], log_prior[codes, None]
+    of_rows = contaminated(*of_classes, CONTAMINATIONS)
     log_likelihoods = share * pool.log_likelihoods + counts @ of_rows
     for _ in range(MOST_STEPS):
         p = np.exp(log_p)
@@ -477,20 +475,19 @@ def learn_pool(
     )
 
 
-def contaminated_log_likelihoods(log_p: np.ndarray, log_shares: np.ndarray) -> np.ndarray:
-    """Of classes that came, for each share of rows of which the pool tells nothing.
+def contaminated(
+    log_p: np.ndarray, log_shares: np.ndarray, contamination: float | np.ndarray
+) -> np.ndarray:
+    """Log-probabilities of classes where of a share of rows the pool tells nothing.
 
     Parameters
     ----------
-    log_p, log_shares : (n,) arrays
-        Log-probabilities of these classes by the pool, and their logarithmic shares.
-
-    Returns
-    -------
-    (n, n_contaminations) array
+    log_p, log_shares : arrays
+        By the pool, and without it.
+    contamination : float or array
+        The share, from 0 to below 1.
     """
-    p, shares = np.exp(log_p)[:, None], np.exp(log_shares)[:, None]
-    return np.log(np.maximum(p + CONTAMINATIONS * (shares - p), TINY))
+    return np.logaddexp(log(1.0 - contamination) + log_p, log(contamination) + log_shares)
 
 
 def bounded(weights: np.ndarray, n_densities: int) -> np.ndarray:
