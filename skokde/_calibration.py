@@ -18,13 +18,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skokde._engine.experts import build_kde, discriminant_moments
-from skokde._engine.kde import KDE, in_boxes, log_sum
+from skokde._engine.class_density import ClassDensity, build_class_density
+from skokde._engine.experts import discriminant_moments
+from skokde._engine.kde import in_boxes, log_sum
 from skokde._engine.outliers import inlier_moments
 from skokde._engine.pooling import LogLinearPool, learn_pool, linear_discriminants
 from skokde._engine.recent import counts_of_runs
 from skokde._engine.shrinkage import pooled_within_covariance
 from skokde._engine.state import Settings, State
+from skokde._engine.transformation import Transformation
 from skokde._ranks import LOWEST
 from skokde._validation import TINY
 
@@ -53,12 +55,12 @@ MOST_FOLLOWED = 4000.0
 N_KEPT = 600
 
 
-KDEMaker = Callable[[int, State, Settings], KDE]
+DensityMaker = Callable[[int, State, Settings], ClassDensity]
 Mapper = Callable[[Callable[[int], np.ndarray], list[int]], list[np.ndarray]]
 
 
-def build_class_kde(code: int, state: State, settings: Settings) -> KDE:
-    return build_kde(state, settings)
+def build_density(code: int, state: State, settings: Settings) -> ClassDensity:
+    return build_class_density(state, settings)
 
 
 def serially(function: Callable[[int], np.ndarray], codes: list[int]) -> list[np.ndarray]:
@@ -155,8 +157,10 @@ class Calibration(NamedTuple):
     covariance : (d, d) or (d,) array, or None
         Within the classes, at the last checkpoint. None while there are few rows for the features:
         each one may change much of it then.
+    transformation : Transformation or None
+        To coordinates in which classes are pooled by more densities; found with the covariance.
     refreshed : int
-        The position where it was found.
+        The position where they were found.
     position : int
         Number of rows so far. One that repeats the row before has none of its own, so that a
         row of weight two is the same as two rows.
@@ -171,6 +175,7 @@ class Calibration(NamedTuple):
 
     pool: LogLinearPool
     covariance: np.ndarray | None
+    transformation: Transformation | None
     refreshed: int
     position: int
     next_checkpoint: int
@@ -181,7 +186,7 @@ class Calibration(NamedTuple):
     @classmethod
     def start(cls, n_classes: int) -> Calibration:
         pool = LogLinearPool.start(n_classes, np.array([1.0, 0.0]))
-        return cls(pool, None, 0, 0, FIRST_CHECKPOINT, None, None, None)
+        return cls(pool, None, None, 0, 0, FIRST_CHECKPOINT, None, None, None)
 
     def adapted(self, settings: Settings) -> Calibration:
         """With a pool of the settings' densities, if they are others than before."""
@@ -211,21 +216,26 @@ class Calibration(NamedTuple):
     def without_rows(self) -> Calibration:
         """What has been learned, without the rows of which it was and those that wait."""
         return self._replace(
-            last=None, pending=None, replay=None, next_checkpoint=max(self.position, 1)
+            # Quantiles are values of rows.
+            transformation=None,
+            last=None,
+            pending=None,
+            replay=None,
+            next_checkpoint=max(self.position, 1),
         )
 
     def without_window(
         self,
         class_count: np.ndarray,
         settings: Settings,
-        kde_of: KDEMaker = build_class_kde,
+        density_of: DensityMaker = build_density,
         in_threads: Mapper = serially,
     ) -> Calibration:
         """After the prediction of the rows that wait for it, if there are any."""
         if self.pending is None:
             return self
         n_samples = followed(class_count, settings)
-        return self._learn_from_pending(n_samples, settings, kde_of, in_threads)
+        return self._learn_from_pending(n_samples, settings, density_of, in_threads)
 
     def is_due(self, row: np.ndarray, code: int) -> bool:
         """Whether a window begins or ends before a row."""
@@ -241,7 +251,7 @@ class Calibration(NamedTuple):
         states: list[State | None],
         class_count: np.ndarray,
         settings: Settings,
-        kde_of: KDEMaker = build_class_kde,
+        density_of: DensityMaker = build_density,
         in_threads: Mapper = serially,
     ) -> Calibration:
         """End the window, or begin one.
@@ -252,12 +262,13 @@ class Calibration(NamedTuple):
             Of the class densities as they are now.
         class_count : (n_classes,) array
         settings : Settings
-        kde_of : callable, default=build_class_kde
-            Called with the number of a class, a state of it and the settings, it returns its KDE.
+        density_of : callable, default=build_density
+            Called with the number of a class, a state of it and the settings, it returns what is
+            pooled of it.
         in_threads : callable, default=serially
             Called with a function and a list of what to call it with, it returns the results.
         """
-        calibration = self.without_window(class_count, settings, kde_of, in_threads)
+        calibration = self.without_window(class_count, settings, density_of, in_threads)
         if self.pending is not None:
             next_checkpoint = self.pending.start + between(self.pending.start, settings)
             if next_checkpoint > self.position:
@@ -267,12 +278,14 @@ class Calibration(NamedTuple):
             return calibration._replace(next_checkpoint=self.position + FIRST_CHECKPOINT)
         first, d = first_window(len(mixtures)), mixtures[0].n_features
         if self.position < min(first, FEW_ROWS * d):
-            calibration = calibration._replace(covariance=None)
+            calibration = calibration._replace(covariance=None, transformation=None)
         # All that is scored follows the covariance, so it does not change with short windows.
         elif self.position <= first or self.position >= self.refreshed + share(self.refreshed):
             moments = [inlier_moments(mixture) for mixture in mixtures]
             calibration = calibration._replace(
-                covariance=pooled_within_covariance(moments), refreshed=self.position
+                covariance=pooled_within_covariance(moments),
+                transformation=Transformation.of(mixtures) if settings.pools_transformed else None,
+                refreshed=self.position,
             )
         if self.position < first:
             next_checkpoint = min(first, self.position + share(self.position))
@@ -320,7 +333,7 @@ class Calibration(NamedTuple):
         self,
         n_samples: float,
         settings: Settings,
-        kde_of: KDEMaker,
+        density_of: DensityMaker,
         in_threads: Mapper,
     ) -> Calibration:
         """The calibration after the prediction of the window's rows."""
@@ -336,15 +349,19 @@ class Calibration(NamedTuple):
         earlier = self.replay or new.last(np.zeros_like(seen))
         # A stream that is followed has the classes that come now, not those that came.
         used = new if settings.memories else class_rebalanced(earlier, new, shares)
-        settings = settings._replace(shrinkage_target=self.covariance)
+        settings = settings._replace(
+            shrinkage_target=self.covariance, transformation=self.transformation
+        )
+        if settings.transformation is None and settings.pools_transformed:
+            mixtures = [pending.states[code].mixture for code in seen]
+            settings = settings._replace(transformation=Transformation.of(mixtures))
 
         n_components = sum(pending.states[code].mixture.n_components for code in seen)
         order = in_boxes(used.rows, settings.n_experts * n_components)
         ordered = used.rows[order]
 
         def log_densities_of(code: int) -> np.ndarray:
-            kde = kde_of(code, pending.states[code], settings)
-            return kde.log_densities_of_groups(ordered)
+            return density_of(code, pending.states[code], settings).log_densities(ordered)
 
         # Of densities, rows and classes.
         log_densities = np.empty((settings.n_densities, len(ordered), len(seen)))

@@ -17,16 +17,13 @@ from skokde._base import BaseOnlineKDE, Snapshot, features_of, one_blas_thread, 
 from skokde._calibration import Calibration, Mapper, PendingBatch, class_scores
 from skokde._density import DENSITY_PARAMETERS, OnlineKDEDensity
 from skokde._engine._append import age_class_counts
-from skokde._engine.class_memory import ClassMemory
-from skokde._engine.experts import build_kde
-from skokde._engine.kde import (
-    KDE,
-    in_boxes,
-    in_one_shape,
-    in_parts,
-    log,
-    log_densities_of_groups_in_row,
+from skokde._engine.class_density import (
+    ClassDensity,
+    build_class_density,
+    log_densities_in_row,
 )
+from skokde._engine.class_memory import ClassMemory
+from skokde._engine.kde import KDE, in_boxes, in_one_shape, in_parts, log
 from skokde._engine.merging import fades_of
 from skokde._engine.pooling import (
     FARTHEST_CLASS,
@@ -38,8 +35,9 @@ from skokde._engine.pooling import (
 )
 from skokde._engine.shrinkage import pooled_within_covariance, shrink_shares
 from skokde._engine.state import Settings, State
+from skokde._engine.transformation import Transformation
 from skokde._engine.whitening import corrected_features
-from skokde._merging import CalibratedClasses, common_covariance, merged_calibration
+from skokde._merging import CalibratedClasses, merged_calibration, with_common_shape
 from skokde._persistence import (
     check_calibration,
     check_class_memory,
@@ -372,7 +370,9 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         settings = self._scoring_settings()
         pool, scored = self._scored_pool(settings)
         groups = self._log_densities_of_groups(X, prior, settings, scored)
-        nowhere = np.isneginf(groups.max(axis=(0, 2))) | np.isnan(X).all(axis=1)
+        # In transformed coordinates nothing is that far.
+        plain = groups[sum(scored[: settings.n_pooled_transformed]) :]
+        nowhere = np.isneginf(plain.max(axis=(0, 2))) | np.isnan(X).all(axis=1)
         log_densities = np.concatenate([groups, self._discriminants(X, settings)])
         codes = self._scored(prior)
         features = np.full_like(log_densities, -FARTHEST)
@@ -493,7 +493,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
             # that learns.
             if replay is None or replay.log_densities.shape[1] != settings.n_densities:
                 return np.ones(len(X))
-            every = (True,) * settings.n_groups
+            every = (True,) * settings.n_pooled
             groups = self._log_densities_of_groups(X, self.class_prior_, settings, every)
             best = np.maximum(class_scores(groups).max(axis=1), LOWEST)
             return rank_p_values(best, *replay.newer_half())
@@ -700,29 +700,31 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         return out
 
     def _tasks(
-        self, X: np.ndarray, codes: list[int], kdes: list[KDE], settings: Settings
-    ) -> list[tuple[int, KDE, np.ndarray]]:
-        """Classes, their KDEs and places of rows that are scored at a time."""
+        self, X: np.ndarray, codes: list[int], densities: list[Any], settings: Settings
+    ) -> list[tuple[int, Any, np.ndarray]]:
+        """Classes, their densities and places of rows that are scored at a time."""
         n_terms = settings.n_experts * sum(self.estimators_[c]._mixture.n_components for c in codes)
         parts = in_parts(in_boxes(X, n_terms))
-        return [(code, kde, part) for code, kde in zip(codes, kdes, strict=True) for part in parts]
+        pairs = zip(codes, densities, strict=True)
+        return [(code, density, part) for code, density in pairs for part in parts]
 
     def _scored_pool(self, settings: Settings) -> tuple[LogLinearPool, tuple[bool, ...]]:
         """The pool of the groups of experts that are of use, and which these are."""
-        n_groups = settings.n_groups
+        n_pooled = settings.n_pooled
         count = float(self.class_count_.sum() / np.count_nonzero(self._is_seen()))
         pool = self._calibration.pool.adapted(settings.first_exponents)
         pool = pool.tempered_at_first(count, self.n_features_in_)
 
         def make() -> tuple[LogLinearPool, LogLinearPool, tuple[bool, ...]]:
-            pruned = pool.pruned(n_groups)
-            scored = pruned.exponents[:n_groups] > 0.0
-            if not scored.any():
-                scored[0] = True
+            pruned = pool.pruned(n_pooled)
+            scored = pruned.exponents[:n_pooled] > 0.0
+            first = settings.n_pooled_transformed
+            if not scored[first:].any():  # there is a density in the data's coordinates in any case
+                scored[first] = True
             return pool, pruned.of_groups(scored), tuple(scored.tolist())
 
         # The value holds the pool: as long as it is the same object it has not changed.
-        key = id(pool), n_groups, len(settings.memories)
+        key = id(pool), n_pooled, len(settings.memories)
         return self._snapshot.lasting("scored pool", key, make)[1:]
 
     def _log_densities_of_groups(
@@ -733,17 +735,19 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         out = np.full((n, len(X), len(prior)), -np.inf)
         codes = self._scored(prior)
 
-        key = settings.key, settings.shrinkage_target, scored
-        kdes = self._of_classes("kdes", key, codes, lambda density: density._kde(settings, scored))
+        key = settings.key, settings.shrinkage_target, settings.transformation, scored
+        densities = self._of_classes(
+            "class densities", key, codes, lambda density: density._class_density(settings, scored)
+        )
         if len(X) == 1 and settings.n_experts > 1 and not np.isnan(X).any():
-            out[:, 0, codes] = log_densities_of_groups_in_row(X[0], kdes).T
+            out[:, 0, codes] = log_densities_in_row(X[0], densities).T
             return out
 
-        def score(task: tuple[int, KDE, np.ndarray]) -> None:
-            code, kde, part = task
-            out[:, part, code] = kde.log_densities_of_groups(X[part]).T
+        def score(task: tuple[int, ClassDensity, np.ndarray]) -> None:
+            code, density, part = task
+            out[:, part, code] = density.log_densities(X[part]).T
 
-        self._in_threads(score, self._tasks(X, codes, kdes, settings))
+        self._in_threads(score, self._tasks(X, codes, densities, settings))
         return out
 
     def _shrunk_shares(self, codes: list[int]) -> np.ndarray:
@@ -818,7 +822,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
                     self._states(),
                     self._effective_class_count(),
                     settings,
-                    self._class_kde,
+                    self._class_density,
                     self._in_threads,
                 )
                 self._window_densities(calibration.pending)
@@ -894,8 +898,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
             self._class_memory, *later = [part._known_class_memory() for part in parts]
             for memory, n in zip(later, seen[1:], strict=True):
                 self._class_memory = self._class_memory.followed_by(memory, n)
-        covariance = common_covariance(calibrated)
-        settings = settings._replace(shrinkage_target=covariance)
+        settings = with_common_shape(settings, calibrated)
         parameters = {name: getattr(self, name) for name in DENSITY_PARAMETERS}
         known = {
             name: vars(self)[name]
@@ -1002,7 +1005,8 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
             target = self._lasting_covariance()
         else:
             target = self._pooled_within_covariance()
-        return settings._replace(shrinkage_target=target)
+        transformation = self._lasting_transformation() if settings.pools_transformed else None
+        return settings._replace(shrinkage_target=target, transformation=transformation)
 
     def _pooled_within_covariance(self) -> np.ndarray:
         """The prior for the covariances of the classes, from all data."""
@@ -1016,6 +1020,12 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         """The same at the last checkpoint: a row that is learned changes its own class only."""
         covariance = self._calibration.covariance
         return self._pooled_within_covariance() if covariance is None else covariance
+
+    def _lasting_transformation(self) -> Transformation:
+        """That of the last checkpoint as well, or before it of all data."""
+        return self._calibration.transformation or self._snapshot.get(
+            "transformation", None, lambda: Transformation.of([e._mixture for e in self._seen()])
+        )
 
     def _seen(self) -> list[OnlineKDEDensity]:
         """The estimators of classes with a sample."""
@@ -1058,12 +1068,12 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         start, densities = (None, []) if pending is None else (pending.start, self.estimators_)
         return self._snapshot.lasting("window", start, lambda: densities)
 
-    def _class_kde(self, code: int, state: State, settings: Settings) -> KDE:
-        """What is scored of a state of a class, with the help of what is known of it already."""
+    def _class_density(self, code: int, state: State, settings: Settings) -> ClassDensity:
+        """What is pooled of a state of a class, with the help of what is known of it already."""
         for density in self._window_densities(self._calibration.pending):
             if vars(density).get("_state") is state:
-                return density._kde(settings)
-        return build_kde(state, settings, self.estimators_[code]._references())
+                return density._class_density(settings)
+        return build_class_density(state, settings, self.estimators_[code]._references())
 
     def _discriminants(self, X: np.ndarray, settings: Settings) -> np.ndarray:
         """Of all classes (n_discriminants, n, n_classes); zero for those without a sample."""

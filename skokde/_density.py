@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial, reduce
+from functools import reduce
 from operator import add
 from typing import Any, Self
 
@@ -16,8 +16,10 @@ from sklearn.utils.validation import check_is_fitted
 from skokde._base import BaseOnlineKDE, Snapshot, one_blas_thread, unchanged_on_error
 from skokde._conditionals import conditioner_of, log_conditionals
 from skokde._engine.bandwidth import KernelFrame
+from skokde._engine.class_density import ClassDensity, build_class_density
 from skokde._engine.covariance import structure_of
 from skokde._engine.experts import (
+    Groups,
     References,
     average_bandwidth,
     build_kde,
@@ -26,6 +28,7 @@ from skokde._engine.experts import (
     experts_by_kind,
     reference_kde,
     reference_part,
+    up_to_date,
     weights_by_kind,
 )
 from skokde._engine.kde import KDE, in_boxes, in_parts
@@ -824,35 +827,54 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
             lambda: settings.bandwidth.kernel_frame(self._mixture, settings.structure),
         )
 
-    def _kde(self, settings: Settings, groups: tuple[bool, ...] | None = None) -> KDE:
-        """What is scored, of some groups of experts or of all."""
+    def _kde(self, settings: Settings) -> KDE:
+        """What is scored."""
         target = settings.shrinkage_target
-        if groups is not None and all(groups):
-            groups = None
         return self._snapshot.get(
-            ("kde", target is None, groups is None),
-            (settings.key, target, groups),
-            lambda: build_kde(self._state, settings, self._references(groups)),
+            ("kde", target is None),
+            (settings.key, target),
+            lambda: build_kde(self._state, settings, self._references()),
         )
 
-    def _references(self, groups: tuple[bool, ...] | None = None) -> References:
-        """What few of the rows to come will change of what is scored."""
-        if groups is None:
-            return References(self._reference_kde, self._reference_memories)
-        return References(partial(self._reference_kde_of_groups, groups), self._reference_memories)
+    def _class_density(
+        self, settings: Settings, chosen: tuple[bool, ...] | None = None
+    ) -> ClassDensity:
+        """What is pooled of it, of some of the groups that are pooled or of all."""
+        return self._snapshot.get(
+            ("class density", chosen is None),
+            (settings.key, settings.shrinkage_target, settings.transformation, chosen),
+            lambda: build_class_density(self._state, settings, self._references(), chosen),
+        )
 
-    def _reference_kde_of_groups(
-        self, groups: tuple[bool, ...], state: State, settings: Settings
-    ) -> KDE:
-        """The same as `_reference_kde` of some groups of experts."""
-        whole = self._reference_kde(state, settings)
-        # The value holds the whole: as long as it is the same object it has not changed.
-        return self._snapshot.lasting(
-            "reference of groups", (id(whole), groups), lambda: (whole, whole.of_groups(groups))
+    def _references(self) -> References:
+        """What few of the rows to come will change of what is scored."""
+        return References(self._reference_kde, self._reference_memories, self._up_to_date)
+
+    def _up_to_date(self, state: State, settings: Settings) -> State:
+        """With what samples tell before the first compression, which takes long to find."""
+        if state.n_compressed:
+            return state
+        # The value holds the mixture, which is known by its identity.
+        return self._snapshot.get(
+            "up to date",
+            (settings.key, settings.shrinkage_target, id(state.mixture), state.expert_counts),
+            lambda: (state.mixture, up_to_date(state, settings)),
         )[1]
 
-    def _reference_kde(self, state: State, settings: Settings) -> KDE:
-        """What most of the rows to come will change nothing of."""
+    def _reference_kde(self, state: State, settings: Settings, groups: Groups = None) -> KDE:
+        """What most of the rows to come will change nothing of, of some groups or of all."""
+        whole = self._reference_kde_of_all(state, settings)
+        if groups is None or all(groups):
+            return whole
+        # The value holds the whole: as long as it is the same object it has not changed.
+        return self._snapshot.lasting(
+            ("reference of groups", settings.transformed),
+            (id(whole), groups),
+            lambda: (whole, whole.of_groups(groups)),
+            n_kept=2,
+        )[1]
+
+    def _reference_kde_of_all(self, state: State, settings: Settings) -> KDE:
         part, target = reference_part(state, settings), settings.shrinkage_target
         key = (
             settings.key,
@@ -868,11 +890,12 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
             # Finding a scale is expensive, and it is the same for any target.
             known = settings.bandwidth.n_widths == 1 and state.mixture is self._mixture
             frame = self._kernel_frame(settings) if known else None
-            return part, reference_kde(state, settings, frame)
+            return part, reference_kde(state, settings, kernel_frame=frame)
 
         # Where the covariances are the same object they have not changed; the value holds it. The
         # one before is asked for again by rows that are predicted later than they came.
-        return self._snapshot.lasting(("reference", target is None), key, make, n_kept=2)[1]
+        name = "reference", target is None, settings.transformed
+        return self._snapshot.lasting(name, key, make, n_kept=2)[1]
 
     def _reference_memories(self, state: State, settings: Settings) -> KDE:
         """What rows change of the short memories only when some of them have been predicted."""

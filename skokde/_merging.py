@@ -23,13 +23,15 @@ from skokde._calibration import (
     serially,
     shares_of,
 )
-from skokde._engine.experts import build_kde, discriminant_moments
+from skokde._engine.class_density import build_class_density
+from skokde._engine.experts import discriminant_moments
 from skokde._engine.merging import HeldOut
 from skokde._engine.mixture import Mixture
 from skokde._engine.outliers import inlier_moments
 from skokde._engine.pooling import LogLinearPool, learn_pool, linear_discriminants
 from skokde._engine.shrinkage import pooled_within_covariance
 from skokde._engine.state import Settings, State
+from skokde._engine.transformation import Transformation
 from skokde._ranks import LOWEST
 from skokde._validation import TINY
 
@@ -56,16 +58,21 @@ class CalibratedClasses(NamedTuple):
     class_count: np.ndarray
 
 
-def common_covariance(models: Sequence[CalibratedClasses]) -> np.ndarray | None:
-    """The average covariance within the classes of all models, or None if it is not used."""
+def with_common_shape(settings: Settings, models: Sequence[CalibratedClasses]) -> Settings:
+    """With what classes share of the shape of their densities, found from all models.
+
+    Nothing, if no model has it yet.
+    """
     if all(model.calibration.covariance is None for model in models):
-        return None
-    moments = []
+        return settings
+    mixtures = []
     for states in zip(*(model.states for model in models), strict=True):
-        mixtures = [state.mixture for state in states if state is not None]
-        if mixtures:
-            moments.append(inlier_moments(Mixture.of_parts(mixtures)))
-    return pooled_within_covariance(moments)
+        of_class = [state.mixture for state in states if state is not None]
+        if of_class:
+            mixtures.append(Mixture.of_parts(of_class))
+    within = pooled_within_covariance([inlier_moments(mixture) for mixture in mixtures])
+    transformation = Transformation.of(mixtures) if settings.pools_transformed else None
+    return settings._replace(shrinkage_target=within, transformation=transformation)
 
 
 def merged_calibration(
@@ -86,7 +93,7 @@ def merged_calibration(
     class_count : (n_classes,) array
         Of all together.
     settings : Settings
-        Their `shrinkage_target` is the average covariance within the classes.
+        See `with_common_shape`.
     in_threads : callable, default=serially
         See `Calibration.update_at_checkpoint`.
     """
@@ -105,6 +112,7 @@ def merged_calibration(
     return Calibration(
         pool,
         settings.shrinkage_target,
+        settings.transformation,
         position,
         position,
         max(position, FIRST_CHECKPOINT),
@@ -146,8 +154,7 @@ def relearned(
     known, codes = np.unique(rows.codes, return_inverse=True)
 
     def log_densities_of(code: int) -> np.ndarray:
-        kde = build_kde(held_out[code].state, settings)
-        return kde.log_densities_of_groups(rows.rows)
+        return build_class_density(held_out[code].state, settings).log_densities(rows.rows)
 
     # Of densities, rows and classes.
     log_densities = np.transpose(in_threads(log_densities_of, known.tolist()), (2, 1, 0))

@@ -19,17 +19,23 @@ from skokde._engine.mixture import Mixture
 from skokde._engine.pooling import CONTAMINATIONS, LogLinearPool
 from skokde._engine.recent import MEMORIES
 from skokde._engine.state import Recent, State
+from skokde._engine.transformation import Transformation
 from skokde._incomplete import Waiting
 from skokde._validation import TINY
 
 # To be raised when what is stored changes; older formats stay readable.
-FORMAT = 7
+FORMAT = 8
 
 # The fields of the engine's tuples that are such tuples, or lists of them.
 PARTS: dict[type, dict[str, type]] = {
     State: {"mixture": Mixture, "recent": Recent},
     PendingBatch: {"states": State},
-    Calibration: {"pool": LogLinearPool, "pending": PendingBatch, "replay": ReplayBuffer},
+    Calibration: {
+        "pool": LogLinearPool,
+        "transformation": Transformation,
+        "pending": PendingBatch,
+        "replay": ReplayBuffer,
+    },
 }
 
 
@@ -216,6 +222,9 @@ def check_calibration(calibration: Calibration, n_classes: int, d: int) -> None:
             f"of {d} features",
         )
         expect_array(calibration.covariance, "covariance", shape)
+    if calibration.transformation is not None:
+        expect(calibration.covariance is not None, "covariance", "there with a transformation")
+        check_transformation(calibration.transformation, calibration.covariance.shape)
     if calibration.last is not None:
         expect(len(calibration.last) == 2, "last row")
         expect_rows(calibration.last[0], "last row", (d,))
@@ -245,6 +254,19 @@ def check_calibration(calibration: Calibration, n_classes: int, d: int) -> None:
         for state in pending.states:
             if state is not None:
                 check_state(state, d)
+
+
+def check_transformation(transformation: Transformation, shape: tuple[int, ...]) -> None:
+    """Raise unless this can be the transformation where covariances have a shape."""
+    expect(isinstance(transformation, Transformation), "transformation")
+    center, scale, covariance = transformation
+    expect_array(center, "transformation's center", shape[:1])
+    expect(
+        _is_of_floats(scale, shape[:1]) and (scale > 0.0).all(),
+        "transformation's scale",
+        f"a positive float64 array of shape {shape[:1]}",
+    )
+    expect_array(covariance, "transformation's covariance", shape)
 
 
 def expect_codes(codes: Any, name: str, n: int, n_classes: int) -> None:

@@ -32,6 +32,10 @@ MEMORIES_OF_3, DISCRIMINANTS_OF_3 = 2, 3
 # scale one, and two wider ones. Shrunk ones stand for themselves since.
 ESTIMATES_OF_5, ALIKE_OF_5, GAUSSIANS_OF_5 = 24, 3, 5
 
+# Until format 7: shapes of full covariances, groups of each, and what was pooled besides, without
+# short memories and with them.
+SHAPES_OF_7, SIDES_OF_7, DISCRIMINANTS_OF_7, OTHERS_OF_7 = 3, 2, 1, 6
+
 
 def upgraded(stored: Mapping[str, Any]) -> dict[str, Any]:
     """An estimator's stored state, of any format, in the present one."""
@@ -49,6 +53,8 @@ def upgraded(stored: Mapping[str, Any]) -> dict[str, Any]:
         state = _replaced(state, _with_gaussians_of_6)
     if number <= 6:
         state = _replaced(state, _with_contaminations_of_7)
+    if number <= 7:
+        state = _from_7(state)
     return state
 
 
@@ -170,3 +176,25 @@ def _with_contaminations_of_7(stored: dict[str, Any]) -> dict[str, Any]:
     if "exponents" not in stored:
         return stored
     return stored | {"log_likelihoods": np.zeros(len(CONTAMINATIONS))}
+
+
+def _from_7(state: dict[str, Any]) -> dict[str, Any]:
+    """With densities in transformed coordinates, the first of those that are pooled."""
+    if "_calibration" not in state:
+        return state
+    calibration = state["_calibration"] | {"transformation": None}
+    pool, shape = calibration["pool"], np.shape(calibration["covariance"])
+    others = DISCRIMINANTS_OF_7 if state.get("_class_memory") is None else OTHERS_OF_7
+    n_groups = len(pool["exponents"]) - others
+    # Covariances of low rank have none. If it is not known yet, nothing has been learned.
+    if len(shape) in (1, 2) and len({*shape}) == 1 and n_groups % SIDES_OF_7 == 0:
+        pool = _with_densities(pool, 0, SIDES_OF_7)
+        if n_groups == SHAPES_OF_7 * SIDES_OF_7:
+            # The second shape and the third are pooled there alone.
+            n, sides = len(pool["precision"]), SIDES_OF_7
+            kept = np.r_[:sides, 2 * sides : 4 * sides, sides : 2 * sides, 4 * sides : n]
+            exponents = pool["exponents"][kept[: len(pool["exponents"])]]
+            pool |= {"exponents": exponents, "precision": pool["precision"][np.ix_(kept, kept)]}
+        # What earlier rows have in the new densities is not known.
+        calibration |= {"pool": pool, "replay": None}
+    return state | {"_calibration": calibration}

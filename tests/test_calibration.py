@@ -27,10 +27,12 @@ from skokde._calibration import (
     class_rebalanced,
     first_window,
 )
+from skokde._engine.class_density import build_class_density
 from skokde._engine.covariance import STRUCTURES
-from skokde._engine.experts import build_kde, reference_part
+from skokde._engine.experts import reference_part
 from skokde._engine.pooling import FARTHEST_CLASS, Discriminant, LogLinearPool, learn_pool
 from skokde._engine.state import State
+from skokde._engine.transformation import Transformation
 from skokde._validation import check_settings
 
 pytestmark = pytest.mark.thorough
@@ -199,17 +201,17 @@ def by_hand(X, y, n_classes, parameters):
             ]
         shared = twins.pooled_within_covariance(X[before], y[before])
         shared = np.diag(shared).copy() if covariance_type == "diag" else shared
-        kdes = [build_kde(s, settings._replace(shrinkage_target=shared)) for s in states]
+        transformation = Transformation.of([state.mixture for state in states])
+        under = settings._replace(shrinkage_target=shared, transformation=transformation)
+        densities = [build_class_density(state, under) for state in states]
         # Of rows, classes and groups.
-        log_density = np.stack([kde.log_densities_of_groups(X[rows]) for kde in kdes], axis=1)
+        log_density = np.stack([density.log_densities(X[rows]) for density in densities], axis=1)
         for c in range(n_classes):
             for i, value in predicted[c]:
                 if i in rows:
                     log_density[rows.index(i), c] = value
             predicted[c] += [
-                (i, kdes[c].log_densities_of_groups(X[[i]])[0])
-                for i in range(start, end)
-                if y[i] == c
+                (i, densities[c].log_densities(X[[i]])[0]) for i in range(start, end) if y[i] == c
             ]
             predicted[c] = predicted[c][-ceil(N_KEPT * shares[c]) :]
         means = means_of_discriminant(X[before], y[before], states, settings)
@@ -234,7 +236,7 @@ EXPERTS = {
     "of all kinds": {},
 }
 each_kind_of_experts = pytest.mark.parametrize("experts", EXPERTS)
-N_GROUPS = {"full": {"of all kinds": 6}, "diag": {"of all kinds": 2}}
+N_GROUPS = {"full": {"of all kinds": 8}, "diag": {"of all kinds": 4}}
 
 
 @each_kind_of_experts
@@ -325,10 +327,11 @@ def test_probabilities_are_those_of_the_pool(covariance_type, threshold):
     new, _ = stream(seed=1)
     log_prior = np.log(classifier.class_prior_)
     if threshold == "predictive":
-        kdes = [d._kde(classifier._scoring_settings()) for d in classifier.estimators_]
-        groups = np.stack([kde.log_densities_of_groups(new) for kde in kdes], axis=2)
+        settings = classifier._scoring_settings()
+        densities = [d._class_density(settings) for d in classifier.estimators_]
+        groups = np.stack([density.log_densities(new) for density in densities], axis=2)
         log_densities = list(groups.transpose(1, 0, 2))
-        assert len(log_densities) == {"full": 6, "diag": 2}[covariance_type]
+        assert len(log_densities) == {"full": 8, "diag": 4}[covariance_type]
     else:
         log_densities = [classifier.predict_joint_log_proba(new) - log_prior]
     # The covariance is that of the last checkpoint.
@@ -383,17 +386,17 @@ def test_before_the_first_window_ends_it_is_bayes_rule_tempered():
             rtol=1e-9,
             atol=1e-12,
         )
-        # Of several groups it is that of a geometric mean of their densities, in which the first
-        # shape counts as much as all others.
+        # Of several groups it is that of a geometric mean of their densities, in which shapes count
+        # by what they have of the correlations.
         classifier = OnlineKDEClassifier().fit(X[:n], y[:n])
         settings = classifier._scoring_settings()
-        exponents = [0.25] * 2 + [0.125] * 4
+        exponents = np.repeat([0.0, 1 / 6, 1 / 12, 0.25], 2).tolist()
         first = settings.first_exponents[: len(exponents)]
         np.testing.assert_allclose(first, exponents, rtol=1e-15)
         pool = classifier._calibration.pool.adapted(settings.first_exponents)
-        assert pool.weights.tolist() == exponents + [0.0] * 4
-        kdes = [d._kde(settings) for d in classifier.estimators_]
-        logs = [kde.log_densities_of_groups(X) @ exponents for kde in kdes]
+        np.testing.assert_allclose(pool.weights, exponents + [0.0] * 4, rtol=1e-15)
+        densities = [d._class_density(settings) for d in classifier.estimators_]
+        logs = [density.log_densities(X) @ exponents for density in densities]
         np.testing.assert_allclose(
             classifier.predict_log_proba(X),
             contaminated(classifier, np.log(shares) + power * np.column_stack(logs), shares),
@@ -779,7 +782,7 @@ def test_a_row_far_out_is_no_surer_than_what_was_learned(covariance_type):
     far = np.array([[20.0, 20.0], [30.0, -20.0]])
     joint = classifier.predict_joint_log_proba(far)
     assert (np.abs(np.diff(joint)) > 2.0 * FARTHEST_CLASS).all()
-    pruned = pool.pruned(classifier._scoring_settings().n_groups)
+    pruned = pool.pruned(classifier._scoring_settings().n_pooled)
     most = pruned.exponents.sum() * FARTHEST_CLASS
     most += np.ptp(log_prior + pruned.offsets)
     assert (classifier.predict_log_proba(far) >= -most - 1e-9).all()

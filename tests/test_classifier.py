@@ -336,9 +336,9 @@ def test_densities_follow_what_other_classes_learn(covariance_type, bandwidth):
 
 def test_a_row_changes_the_densities_of_its_own_class_only(monkeypatch):
     # In a stream of 15 classes the first 300 rows come before the first window, most after it.
-    built, build_kde = [], skokde._density.build_kde
+    built, build = [], skokde._density.build_class_density
     monkeypatch.setattr(
-        skokde._density, "build_kde", lambda *args: built.append(1) or build_kde(*args)
+        skokde._density, "build_class_density", lambda *args: built.append(1) or build(*args)
     )
     rng = np.random.default_rng(0)
     y = rng.integers(15, size=400)

@@ -14,6 +14,7 @@ from skokde._engine.experts import (
     MOST_OF_USE,
     NO_BETTER,
     OF_NO_USE,
+    build_kde,
     empty_state,
     next_level,
 )
@@ -330,10 +331,11 @@ def test_groups_alone_are_as_among_all(covariance_type, memory):
     X = twins.clumps(2, 90, seed=1)
     expected = kde.log_densities_of_groups(X)
     n, n_memories = settings.n_groups, len(settings.memories)
-    assert kde.n_groups == settings.n_densities == n + n_memories
+    assert kde.n_groups == n + n_memories
     masks = [np.arange(n) == group for group in range(n)] + [np.arange(n) % 2 == 1]
     for chosen in masks:
-        part = model._kde(settings, tuple(chosen.tolist()))
+        chosen = tuple(chosen.tolist())
+        part = build_kde(model._state, settings, model._references(), chosen)
         kept = np.append(chosen, np.ones(n_memories, dtype=bool))
         assert part.n_groups == np.count_nonzero(kept)
         _, weights = twins.densities_of(part, X)
@@ -343,13 +345,14 @@ def test_groups_alone_are_as_among_all(covariance_type, memory):
         np.testing.assert_allclose(got, expected[:, kept], rtol=1e-12, atol=1e-12)
         # Single rows, of several densities at a time.
         other = fitted(covariance_type, 30, 2, forgetting_factor=memory)
-        other = other._kde(settings, tuple(chosen.tolist()))
+        other = build_kde(other._state, settings, groups=chosen)
         rows = log_densities_of_groups_in_row(X[0], [part, other, part])
         np.testing.assert_allclose(rows[0], expected[0, kept], rtol=1e-9, atol=1e-9)
         np.testing.assert_array_equal(rows[0], rows[2])
         alone = other.log_densities_of_groups(X[:1])
         np.testing.assert_allclose(rows[1:2], alone, rtol=1e-9, atol=1e-9)
-    assert model._kde(settings, n * (True,)) is kde
+    reference = model._reference_kde(model._state, settings)
+    assert model._reference_kde(model._state, settings, n * (True,)) is reference
 
 
 @both_structures

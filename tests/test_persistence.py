@@ -133,25 +133,34 @@ def calibration_of_format_2(d, n_discriminants):
 @pytest.mark.parametrize("n_discriminants", [1, 3])
 @pytest.mark.parametrize("d", [1, 2])
 def test_pools_of_format_2_have_the_groups_of_today(d, n_discriminants):
-    stored = {"_format": 2, "_calibration": calibration_of_format_2(d, n_discriminants)}
+    memory = None if n_discriminants == 1 else {}
+    calibration = calibration_of_format_2(d, n_discriminants)
+    stored = {"_format": 2, "_calibration": calibration, "_class_memory": memory}
     before = copy.deepcopy(stored)
     calibration = upgraded(stored)["_calibration"]
-    assert calibration["replay"] is None
+    assert calibration["replay"] is calibration["transformation"] is None
     new = LogLinearPool(**calibration["pool"])
     none = np.zeros(len(CONTAMINATIONS))
     np.testing.assert_array_equal(new.log_likelihoods, none)
     old = LogLinearPool(**stored["_calibration"]["pool"], log_likelihoods=none)
     rng = np.random.default_rng(0)
     logs = rng.normal(size=(4 + n_discriminants, 5, 3))
+    of_new = rng.normal(size=(2, 5, 3))
+    of_memories = rng.normal(size=(0 if memory is None else 3, 5, 3))
     if d == 1:  # the shapes were the same
         logs[2:4] = logs[:2]
-        today, kept = np.delete(logs, [2, 3], axis=0), [0, 1, *range(4, len(old.precision))]
-        np.testing.assert_array_equal(new.precision, old.precision[np.ix_(kept, kept)])
-    else:
-        today = np.insert(logs, [4, 4], rng.normal(size=(2, 5, 3)), axis=0)
-        kept = np.r_[:4, 6 : len(new.precision)]
-        np.testing.assert_array_equal(new.precision[np.ix_(kept, kept)], old.precision)
-        assert np.linalg.eigvalsh(new.precision)[0] > 0.99 * PRIOR_PRECISION
+        groups, places = [*of_new, *logs[:2]], [0, 1]
+    else:  # all but the first are pooled in transformed coordinates alone, the third is new
+        groups, places = [*of_new, *logs[2:4], *of_new, *logs[:2]], [2, 3, 0, 1]
+    today = np.array([*groups, *of_memories, *logs[4:]])
+    # What was known of the others, in their new places.
+    at = [2, 3] if d == 1 else [2, 3, 6, 7]
+    at += range(len(groups) + len(of_memories), len(new.precision))
+    places += range(4, len(old.precision))
+    np.testing.assert_array_equal(
+        new.precision[np.ix_(at, at)], old.precision[np.ix_(places, places)]
+    )
+    assert np.linalg.eigvalsh(new.precision)[0] > 0.99 * PRIOR_PRECISION
     prior = np.log([0.2, 0.3, 0.5])
     np.testing.assert_allclose(new.logits(prior, today), old.logits(prior, logs), rtol=1e-12)
     for name, array in before["_calibration"]["pool"].items():  # nothing stored is written to
@@ -218,13 +227,12 @@ def test_pools_of_format_3_have_the_memories_of_today(n_groups):
         "precision": PRIOR_PRECISION * np.eye(n + 2) + root @ root.T,
         "count": 3.0,
     }
-    stored = {"_format": 3, "_calibration": {"pool": pool, "replay": {}}, "_class_memory": {}}
+    # Nothing is known of covariances: so are those of low rank, which are not transformed.
+    calibration = {"pool": pool, "replay": {}, "covariance": None}
+    stored = {"_format": 3, "_calibration": calibration, "_class_memory": {}}
     calibration = upgraded(stored)["_calibration"]
     assert calibration["replay"] is None
     new = LogLinearPool(**calibration["pool"])
-    density = OnlineKDEDensity(forgetting_factor="predictive", covariance_type="full")
-    if n_groups == 6:
-        assert len(new.exponents) == len(check_settings(density, 2).first_exponents)
     assert not new.exponents[n_groups : n_groups + 3].any()
     kept = np.r_[:n_groups, n_groups + 3 : len(new.precision)]
     np.testing.assert_array_equal(new.weights[kept], np.append(pool["exponents"], pool["offsets"]))
@@ -232,6 +240,25 @@ def test_pools_of_format_3_have_the_memories_of_today(n_groups):
     # Without memories nothing has changed.
     stored["_class_memory"] = None
     assert len(upgraded(stored)["_calibration"]["pool"]["exponents"]) == n
+
+
+@pytest.mark.parametrize("memory", [1.0, "predictive"])
+@pytest.mark.parametrize("covariance_type", ["full", "diag", "spherical"])
+def test_pools_of_format_7_have_the_densities_of_today(covariance_type, memory):
+    X, y = stream()
+    parameters = {"covariance_type": covariance_type, "forgetting_factor": memory}
+    pool = OnlineKDEClassifier(**parameters).fit(X, y)._calibration.pool
+    n_groups = 6 if covariance_type == "full" else 2
+    n = len(pool.exponents) - 2
+    old = pool._asdict() | {"exponents": np.arange(1.0, n + 1.0), "precision": np.eye(n + 3)}
+    covariance = np.eye(3) if covariance_type == "full" else np.ones(3)
+    calibration = {"pool": old, "replay": {}, "covariance": covariance}
+    class_memory = None if memory == 1.0 else {}
+    stored = {"_format": 7, "_calibration": calibration, "_class_memory": class_memory}
+    new = upgraded(stored)["_calibration"]["pool"]["exponents"]
+    groups = [3.0, 4.0, 5.0, 6.0, 1.0, 2.0] if covariance_type == "full" else [1.0, 2.0]
+    assert new.tolist() == [0.0, 0.0, *groups, *range(n_groups + 1, n + 1)]
+    assert len(new) == len(pool.exponents)
 
 
 @pytest.mark.parametrize("n_shapes", [2, 4])

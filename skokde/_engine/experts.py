@@ -65,6 +65,10 @@ LEAST_SHARE_LEFT = 0.5
 ROUNDED_TO = 2.0**30
 
 
+# Of those of a density, which are asked for; None: all.
+Groups = tuple[bool, ...] | None
+
+
 class References(NamedTuple):
     """What gives the parts of densities that most of the rows to come will change nothing of.
 
@@ -74,10 +78,13 @@ class References(NamedTuple):
         See `reference_kde`.
     memories : callable
         See `recent.reference_memories`.
+    up_to_date : callable
+        See `up_to_date`.
     """
 
-    estimates: Callable[[State, Settings], KDE]
+    estimates: Callable[[State, Settings, Groups], KDE]
     memories: Callable[[State, Settings], KDE]
+    up_to_date: Callable[[State, Settings], State]
 
 
 def prior_counts(settings: Settings) -> np.ndarray:
@@ -556,6 +563,7 @@ def predict_pending(state: State, settings: Settings, references: References) ->
     rows = newest.pending_rows
     if len(rows) and len(newest.rows) and len(newest.counts_before):
         before = state._replace(mixture=recent.samples_before(state))
+        before = references.up_to_date(before, settings)
         logs = [build_estimates(before, settings, references).log_density(rows)[:, None]]
         memories = references.memories(state, settings).families
         logs += [family.log_densities(rows) for family in memories]
@@ -629,34 +637,48 @@ def discriminant_moments(
     return (of_samples(state, settings), *memories)
 
 
-def reference_kde(state: State, settings: Settings, kernel_frame: KernelFrame | None = None) -> KDE:
+def reference_kde(
+    state: State,
+    settings: Settings,
+    groups: Groups = None,
+    kernel_frame: KernelFrame | None = None,
+) -> KDE:
     """The density estimate of the part that most of the rows to come will change nothing of.
 
     Parameters
     ----------
     state : State
     settings : Settings
+    groups : tuple of bool, default=None
+        Which groups of experts; by default all.
     kernel_frame : KernelFrame, default=None
         That of the mixture, where it is known.
     """
     part, counts = reference_part(state, settings), state.expert_counts
+    if settings.transformed:
+        part = settings.transformation.mixture(part)
     grid = Grid.of(state.partitions, settings)
-    return Experts.of(part, grid, settings, counts, kernel_frame).mixed(counts, settings)
+    kde = Experts.of(part, grid, settings, counts, kernel_frame).mixed(counts, settings)
+    return kde if groups is None else kde.of_groups(groups)
 
 
-REFERENCES = References(reference_kde, recent.reference_memories)
+REFERENCES = References(reference_kde, recent.reference_memories, up_to_date)
 
 
-def build_estimates(state: State, settings: Settings, references: References) -> KDE:
-    """The density estimate of all samples of a model that is not empty."""
-    state = up_to_date(state, settings)
-    kde, mixture = references.estimates(state, settings), state.mixture
+def build_estimates(
+    state: State, settings: Settings, references: References, groups: Groups = None
+) -> KDE:
+    """The density estimate of all samples of a model that is not empty, up to date."""
+    kde, mixture = references.estimates(state, settings, groups), state.mixture
     n = reference_part(state, settings).n_components
     if n == mixture.n_components:
         return kde
+    means = mixture.means[n:]
+    if settings.transformed:
+        means = settings.transformation.rows(means)
     later = kde.n_estimates * [mixture.counts[n:]]
     left = np.full(kde.n_estimates, share_left(mixture, n, settings))
-    return kde.with_later(mixture.means[n:], later, left)
+    return kde.with_later(means, later, left)
 
 
 def average_bandwidth(state: State, settings: Settings, references: References) -> np.ndarray:
@@ -664,10 +686,16 @@ def average_bandwidth(state: State, settings: Settings, references: References) 
 
     Samples that the kernels do not follow yet change nothing of it, nor do short memories.
     """
-    return references.estimates(up_to_date(adapted(state, settings), settings), settings).bandwidth
+    state = references.up_to_date(adapted(state, settings), settings)
+    return references.estimates(state, settings, None).bandwidth
 
 
-def build_kde(state: State, settings: Settings, references: References = REFERENCES) -> KDE:
+def build_kde(
+    state: State,
+    settings: Settings,
+    references: References = REFERENCES,
+    groups: Groups = None,
+) -> KDE:
     """What is scored of a model that is not empty: of all samples, and short memories.
 
     Parameters
@@ -676,12 +704,26 @@ def build_kde(state: State, settings: Settings, references: References = REFEREN
     settings : Settings
     references : References, default=REFERENCES
         They may know already what they give.
+    groups : tuple of bool, default=None
+        Which groups of experts; by default all.
     """
-    state = adapted(state, settings)
-    kde = build_estimates(state, settings, references)
+    state = references.up_to_date(adapted(state, settings), settings)
+    kde = build_estimates(state, settings, references, groups)
     if not settings.memories:
         return kde
     if not recent.holds_any(state.recent):
         return kde.with_groups_of_all(len(settings.memories))
     memories = references.memories(state, settings)
     return recent.with_memories(kde, memories, state.recent, settings)
+
+
+def build_transformed_kde(
+    state: State, settings: Settings, references: References, groups: Groups
+) -> KDE:
+    """The density of all samples in transformed coordinates, weighted as in the data's.
+
+    For the parameters see `build_kde`.
+    """
+    state = references.up_to_date(adapted(state, settings), settings)
+    settings = settings.in_transformed_coordinates()
+    return build_estimates(adapted(state, settings), settings, references, groups)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import NamedTuple
 
@@ -10,6 +11,7 @@ import numpy as np
 from skokde._engine.bandwidth import Rule
 from skokde._engine.covariance import CovarianceStructure
 from skokde._engine.mixture import Mixture
+from skokde._engine.transformation import Transformation
 
 # Components that are held before the first compression. The published implementations start at 15
 # at most and compress after nearly every sample once they have reached their limit, which is what
@@ -37,6 +39,10 @@ class Settings(NamedTuple):
         Forgetting factors that are tried beside the one above.
     shrinkage_target : (d, d) or (d,) array, or None
         For covariances, see `shrink_covariance`.
+    transformation : Transformation or None
+        Of classes: to coordinates in which there are more densities to be pooled.
+    transformed : bool
+        Whether what is estimated is a density in these coordinates.
     """
 
     structure: CovarianceStructure
@@ -48,27 +54,85 @@ class Settings(NamedTuple):
     shapes: tuple[CovarianceStructure, ...]
     memories: tuple[float, ...] = ()
     shrinkage_target: np.ndarray | None = None
+    transformation: Transformation | None = None
+    transformed: bool = False
 
     @property
     def key(self) -> tuple:
         """What tells apart what is scored of the same state, for the same target."""
         shapes = tuple(shape.name for shape in self.shapes)
-        return self.bandwidth.key, self.thresholds, shapes, self.memories
+        coordinates = self.transformation if self.transformed else None
+        return self.bandwidth.key, self.thresholds, shapes, self.memories, coordinates
 
     @property
     def n_levels(self) -> int:
         """How many coarser views there are of a model."""
         return len(self.thresholds) - 1
 
+    def in_transformed_coordinates(self) -> Settings:
+        """For densities of all samples there."""
+        return self._replace(
+            memories=(), shrinkage_target=self.transformation.covariance, transformed=True
+        )
+
+    @property
+    def n_sides(self) -> int:
+        """Groups of experts of each shape: those of narrow kernels, and of wide ones."""
+        return 2 if self.bandwidth.n_narrow else 1
+
     @property
     def n_groups(self) -> int:
-        """How many groups of experts there are."""
-        return len(self.shapes) * (2 if self.bandwidth.n_narrow else 1)
+        """How many groups of experts a density has."""
+        return len(self.shapes) * self.n_sides
+
+    @property
+    def pools_transformed(self) -> bool:
+        """Whether classes are pooled by densities in transformed coordinates, too."""
+        return self.bandwidth.n_narrow > 0 and self.structure.is_compiled
+
+    @property
+    def n_pooled_shapes(self) -> tuple[int, int]:
+        """Of how many shapes groups are pooled, in transformed coordinates and in the data's.
+
+        Where there are all, in the data's all but the first would tell next to nothing besides.
+        """
+        n_shapes = len(self.shapes)
+        return (n_shapes, 1) if self.pools_transformed else (0, n_shapes)
+
+    @property
+    def n_pooled(self) -> int:
+        """How many groups of experts are pooled."""
+        return sum(self.n_pooled_shapes) * self.n_sides
+
+    @property
+    def n_pooled_transformed(self) -> int:
+        """How many of them, the first ones, are in transformed coordinates."""
+        return self.n_pooled_shapes[0] * self.n_sides
+
+    def chosen_groups(self, chosen: Sequence[bool] | None = None) -> list[tuple[bool, ...]]:
+        """Some of the pooled groups, or all, among those of either density.
+
+        Parameters
+        ----------
+        chosen : sequence of bool, default=None
+            One for each group that is pooled.
+
+        Returns
+        -------
+        list of two tuples of n_groups bools
+            Of the density in transformed coordinates, and in the data's.
+        """
+        chosen, out = list(chosen or self.n_pooled * [True]), []
+        for n_shapes in self.n_pooled_shapes:
+            n = n_shapes * self.n_sides
+            out.append((*chosen[:n], *(self.n_groups - n) * [False]))
+            del chosen[:n]
+        return out
 
     @property
     def n_densities(self) -> int:
         """How many densities classes are pooled by: of groups of experts, and of short memories."""
-        return self.n_groups + len(self.memories)
+        return self.n_pooled + len(self.memories)
 
     @property
     def n_discriminants(self) -> int:
@@ -84,10 +148,11 @@ class Settings(NamedTuple):
     def first_exponents(self) -> np.ndarray:
         """Of a pool of densities and discriminants before any prediction: Bayes' rule.
 
-        Half of it is for the shape that all covariances have, if others are tried, too.
+        The more of the correlations a shape has, the more of it has that. It is there in the data's
+        coordinates, if the shape is pooled in both.
         """
         n_others = len(self.memories) + self.n_discriminants
-        return _first_exponents(len(self.shapes), self.n_groups, n_others)
+        return _first_exponents(*self.n_pooled_shapes, self.n_sides, n_others)
 
     @property
     def n_experts(self) -> int:
@@ -97,11 +162,12 @@ class Settings(NamedTuple):
 
 
 @cache
-def _first_exponents(n_shapes: int, n_groups: int, n_others: int) -> np.ndarray:
-    others = n_shapes - 1
-    of_shapes = np.append(0.5, np.full(others, 0.5 / others)) if others else np.ones(1)
-    sides = n_groups // n_shapes
-    exponents = np.append(np.repeat(of_shapes / sides, sides), np.zeros(n_others))
+def _first_exponents(n_transformed: int, n_plain: int, n_sides: int, n_others: int) -> np.ndarray:
+    number = np.arange(max(n_transformed, n_plain))
+    of_shapes = number[::-1] + 1.0
+    transformed = np.where(number < n_plain, 0.0, of_shapes)[:n_transformed]
+    of_groups = np.append(transformed, of_shapes[:n_plain]) / (n_sides * of_shapes.sum())
+    exponents = np.append(np.repeat(of_groups, n_sides), np.zeros(n_others))
     exponents.flags.writeable = False  # it is the same object each time
     return exponents
 

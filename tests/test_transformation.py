@@ -1,0 +1,341 @@
+"""Densities in coordinates in which long tails are short, and what they are worth to classes."""
+
+import warnings
+
+import numpy as np
+import pytest
+from scipy.integrate import trapezoid
+from scipy.stats import johnsonsu, lognorm, norm, uniform
+from sklearn.datasets import make_classification
+from sklearn.metrics import log_loss
+
+from marks import quick
+from skokde import DegenerateDataWarning, OnlineKDEClassifier, OnlineKDEDensity, merge
+from skokde._engine.class_density import build_class_density, log_densities_in_row
+from skokde._engine.covariance import STRUCTURES, structure_of
+from skokde._engine.mixture import Mixture
+from skokde._engine.transformation import LEVELS, Transformation, johnson, quantiles
+
+both_structures = pytest.mark.parametrize("covariance_type", quick(["full", "diag"]))
+
+
+def mixture_of(X, covariance_type="full", **parameters):
+    model = OnlineKDEDensity(covariance_type=covariance_type, **parameters).fit(X)
+    return model._state.mixture
+
+
+def points(n=400, d=3, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(n, d)) @ rng.normal(size=(d, d)) + 3.0
+
+
+def long_tailed(n, seed=0):
+    """Rows that are hyperbolic sines of what is normal in each class, and that."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, 3, size=n)
+    normal = rng.normal(size=(n, 4)) @ rng.normal(size=(4, 4)) + 2.0 * np.eye(3, 4)[y]
+    return np.sinh(1.5 * normal / normal.std(axis=0)), normal, y
+
+
+# ---------------------------------------------------------------------------- the coordinates
+
+
+def test_quantiles_are_between_those_of_repeated_points():
+    rng = np.random.default_rng(0)
+    X, counts = rng.normal(size=(40, 3)), rng.integers(1, 5, size=40)
+    repeated = np.repeat(X, counts, axis=0)
+    expected = np.quantile(repeated, LEVELS, axis=0, method="averaged_inverted_cdf")
+    np.testing.assert_allclose(quantiles(X, counts), expected)
+    np.testing.assert_allclose(quantiles(-X, counts), -quantiles(X, counts)[::-1])
+
+
+@pytest.mark.parametrize("skewness", [-1.0, 0.0, 0.5])
+@pytest.mark.parametrize("peakedness", [0.3, 0.5, 0.8])
+def test_johnsons_distributions_are_found(skewness, peakedness):
+    distribution = johnsonsu(skewness, peakedness, loc=3.0, scale=0.1)
+    center, scale = johnson(distribution.ppf(LEVELS)[:, None], np.ones(1))
+    np.testing.assert_allclose([center[0], scale[0]], [3.0, 0.1], rtol=1e-6)
+
+
+def test_shorter_tails_are_as_the_shortest():
+    # Of normal and lognormal distributions, and of uniform ones.
+    short = [norm(2.0, 3.0), lognorm(0.5), uniform(-1.0, 4.0)]
+    at = np.column_stack([distribution.ppf(LEVELS) for distribution in short])
+    center, scale = johnson(at, np.ones(3))
+    assert center[[0, 2]] == pytest.approx([2.0, 1.0])
+    y = np.arcsinh((at - center) / scale)
+    lower, inner, upper = np.diff(y, axis=0)
+    # About evenly spaced, as normal quantiles are, of which those of x are far.
+    np.testing.assert_allclose(upper / lower, 1.0, rtol=0.05)
+    np.testing.assert_allclose((lower / inner)[:2], 1.0, rtol=0.1)
+    assert np.diff(at[:, 1])[2] > 2.0 * np.diff(at[:, 1])[0]
+
+
+@pytest.mark.parametrize("scale", [1e-12, 1.0, 1e12])
+@both_structures
+def test_coordinates_have_no_unit(covariance_type, scale):
+    X = points()
+    shift = np.array([0.0, 5.0, -3.0]) * scale
+    plain, other = (
+        Transformation.of([mixture_of(rows, covariance_type)]) for rows in (X, scale * X + shift)
+    )
+    np.testing.assert_allclose(other.rows(scale * X + shift), plain.rows(X), rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(other.covariance, plain.covariance, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        other.log_dets(scale * X + shift), plain.log_dets(X) - 3 * np.log(scale), rtol=1e-6
+    )
+
+
+@both_structures
+def test_they_are_those_of_quantiles_of_all_classes(covariance_type):
+    X = points(60)
+    parts = [
+        mixture_of(part, covariance_type, compression_threshold=0.0) for part in (X[:25], X[25:])
+    ]
+    transformation = Transformation.of(parts)
+    at = np.quantile(X, LEVELS, axis=0, method="averaged_inverted_cdf")
+    center, scale = johnson(at, X.std(axis=0))
+    np.testing.assert_allclose(transformation.center, center)
+    np.testing.assert_allclose(transformation.scale, scale)
+    y = np.arcsinh((X - center) / scale)
+    np.testing.assert_allclose(transformation.rows(X), y)
+    # Within classes, and between them by d of the samples' number.
+    within = sum(len(part) * np.cov(part.T, bias=True) for part in (y[:25], y[25:])) / 60
+    expected = (60 * within + 3 * np.cov(y.T, bias=True)) / 63
+    if covariance_type == "diag":
+        expected = np.diag(expected)
+    np.testing.assert_allclose(transformation.covariance, expected)
+
+
+def test_slopes():
+    X = points()
+    transformation = Transformation.of([mixture_of(X)])
+    step = 1e-6
+    slopes = (transformation.rows(X + step) - transformation.rows(X - step)) / (2.0 * step)
+    found = transformation.log_dets(X)
+    np.testing.assert_allclose(found, np.log(slopes).sum(axis=1), rtol=1e-6)
+    # Of what is known alone.
+    X[:, 1] = np.nan
+    assert np.isnan(transformation.rows(X)[:, 1]).all()
+    known = np.log(slopes[:, [0, 2]]).sum(axis=1)
+    np.testing.assert_allclose(transformation.log_dets(X), known, rtol=1e-6)
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e9])
+def test_constant_features_are_nowhere_but_at_zero(offset):
+    X = points()
+    X[:, 1] = offset + 1e-9 * (X[:, 1] > 3.0) * (offset > 0.0)  # but for rounding
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DegenerateDataWarning)
+        mixture = mixture_of(X)
+    transformation = Transformation.of([mixture])
+    assert np.isinf(transformation.scale).tolist() == [False, True, False]
+    rows = transformation.rows(np.concatenate([X, X + 1e6]))
+    assert not rows[:, 1].any()
+    assert np.isfinite(transformation.log_dets(X)).all()
+
+
+def test_most_values_the_same():
+    # Some quantiles are the same.
+    rng = np.random.default_rng(0)
+    X = points()
+    X[:, 2] = np.where(rng.random(len(X)) < 0.8, 0.0, rng.exponential(size=len(X)))
+    mixture = mixture_of(X, compression_threshold=0.0)
+    transformation = Transformation.of([mixture])
+    assert transformation.scale[2] == pytest.approx(X[:, 2].std(), rel=0.2)
+
+
+def test_nothing_is_too_far_out():
+    X = points()
+    transformation = Transformation.of([mixture_of(X)])
+    far = np.array([[1e308, -1e308, 0.0], [-1e308, 1e300, 1e-300]])
+    assert np.isfinite(transformation.rows(far)).all()
+    assert np.isfinite(transformation.log_dets(far)).all()
+
+
+@pytest.mark.parametrize("scale", [0.1, 0.5])
+@both_structures
+def test_compounds_have_about_the_moments_of_their_transformed_samples(covariance_type, scale):
+    # Also across features that are functions of each other, which they no longer are.
+    rng = np.random.default_rng(0)
+    factors = scale * rng.normal(size=(200_000, 2))
+    X = 1.0 + np.column_stack([factors, factors.sum(axis=1)])
+    structure = STRUCTURES[covariance_type]
+    covariance = np.cov(X.T, bias=True)
+    if covariance_type == "diag":
+        covariance = np.diag(covariance)
+    whole = Transformation(np.zeros(3), np.ones(3), covariance)
+    details = np.zeros((1, 2)), np.zeros((1, 2, 3)), np.zeros((1, 2, *covariance.shape))
+    compound = Mixture(np.ones(1), X.mean(axis=0)[None], covariance[None], *details)
+    new, rows = whole.mixture(compound), whole.rows(X)
+    deviation, about = rows.std(axis=0), 0.12 * scale
+    np.testing.assert_allclose(new.means[0], rows.mean(axis=0), atol=about * deviation.max())
+    found, expected = new.covariances[0], np.cov(rows.T, bias=True)
+    if covariance_type == "diag":
+        expected = np.diag(expected)
+    unit = structure.to_matrix(deviation**2).max()
+    np.testing.assert_allclose(found, expected, atol=about * unit)
+    # A straight line would leave nothing in the direction in which the samples have no spread.
+    if covariance_type == "full":
+        least = [np.linalg.eigvalsh(a)[0] for a in (found, expected)]
+        assert 0.5 < least[0] / least[1] < 2.0
+
+
+# ------------------------------------------------------------------------- what is pooled
+
+
+@both_structures
+def test_densities_are_normalised_in_the_units_of_the_data(covariance_type):
+    rng = np.random.default_rng(0)
+    X = np.exp(rng.normal(size=(300, 1)))
+    model = OnlineKDEDensity(covariance_type=covariance_type).fit(X)
+    settings = model._settings()
+    settings = settings._replace(transformation=Transformation.of([model._state.mixture]))
+    density = build_class_density(model._state, settings)
+    grid = np.sinh(np.linspace(-40.0, 40.0, 40_001))[:, None]
+    logs = density.log_densities(grid)
+    assert logs.shape[1] == settings.n_densities == 4
+    assert settings.n_pooled_transformed == 2
+    np.testing.assert_allclose(trapezoid(np.exp(logs), grid[:, 0], axis=0), 1.0, rtol=5e-3)
+    # Of a normal density's logarithms those in transformed coordinates are closer.
+    Z = np.exp(np.random.default_rng(1).normal(size=(2000, 1)))
+    of_rows = density.log_densities(Z).mean(axis=0)
+    assert of_rows[:2].max() > of_rows[2:].max()
+
+
+@pytest.mark.parametrize("memory", [1.0, "predictive"])
+@both_structures
+def test_rows_alone_and_later_samples(covariance_type, memory):
+    X, _, y = long_tailed(460)
+    parameters = {"covariance_type": covariance_type, "forgetting_factor": memory}
+    classifier = OnlineKDEClassifier(**parameters).fit(X[:400], y[:400])
+    for i in range(400, 460):  # which the kernels do not follow at once
+        classifier.partial_fit(X[i : i + 1], y[i : i + 1])
+    settings = classifier._scoring_settings()
+    for chosen in (None, (False, True) + (settings.n_pooled - 3) * (False,) + (True,)):
+        densities = [e._class_density(settings, chosen) for e in classifier.estimators_]
+        alone = np.array([log_densities_in_row(row, densities) for row in X[:20]])
+        together = np.stack([density.log_densities(X[:20]) for density in densities], axis=1)
+        np.testing.assert_allclose(alone, together, rtol=1e-9, atol=1e-9)
+        fresh = [
+            build_class_density(e._state, settings, chosen=chosen) for e in classifier.estimators_
+        ]
+        expected = np.stack([density.log_densities(X[:20]) for density in fresh], axis=1)
+        np.testing.assert_allclose(together, expected, rtol=1e-9, atol=1e-9)
+    # Those of the groups alone are those of all.
+    whole = classifier.estimators_[0]._class_density(settings).log_densities(X[:20])
+    n_memories = len(settings.memories)
+    last = whole.shape[1] - n_memories - 1
+    np.testing.assert_allclose(
+        together[:, 0], whole[:, [1, *range(last, whole.shape[1])]], rtol=1e-9, atol=1e-9
+    )
+
+
+@both_structures
+def test_rows_with_missing_values(covariance_type):
+    X, _, y = long_tailed(400)
+    classifier = OnlineKDEClassifier(covariance_type=covariance_type).fit(X, y)
+    settings = classifier._scoring_settings()
+    density = classifier.estimators_[0]._class_density(settings)
+    # Features that are known are as if there were no others, but for the shape of Gaussians.
+    X[:, 1] = np.nan
+    some = density.log_densities(X[:50])
+    assert np.isfinite(some).all()
+    part = settings.transformation
+    known = Transformation(part.center[[0, 2, 3]], part.scale[[0, 2, 3]], part.covariance)
+    rows = np.ascontiguousarray(known.rows(X[:50][:, [0, 2, 3]]))
+    transformed = density.transformed.marginal(np.array([0, 2, 3]))
+    expected = transformed.log_densities_of_groups(rows)
+    expected += known.log_dets(X[:50][:, [0, 2, 3]])[:, None]
+    np.testing.assert_allclose(some[:, : settings.n_pooled_transformed], expected)
+
+
+@both_structures
+def test_long_tails_cost_little(covariance_type):
+    X, normal, y = long_tailed(2400)
+    losses = []
+    for rows, parameters in ((X, {}), (normal, {}), (X, {"compression_threshold": 0.08})):
+        classifier = OnlineKDEClassifier(covariance_type=covariance_type, **parameters)
+        classifier.fit(rows[:800], y[:800])
+        losses.append(log_loss(y[800:], classifier.predict_proba(rows[800:])))
+    # A third of what they cost where there are no others than the data's coordinates.
+    assert losses[0] - losses[1] < 0.3 * (losses[2] - losses[1])
+
+
+def test_features_that_are_functions_of_others_do_no_harm():
+    # In transformed coordinates they are no linear ones, which compounds must not forget.
+    losses = []
+    for seed in range(4):
+        X, y = make_classification(
+            1000, 20, n_informative=10, n_redundant=5, n_classes=2, random_state=seed
+        )
+        classifier = OnlineKDEClassifier().fit(X[:700], y[:700])
+        losses.append(log_loss(y[700:], classifier.predict_proba(X[700:])))
+    assert np.mean(losses) < 0.2
+
+
+def test_what_is_transformed_takes_part():
+    X, _, y = long_tailed(800)
+    classifier = OnlineKDEClassifier().fit(X, y)
+    settings = classifier._scoring_settings()
+    n = settings.n_pooled_transformed
+    exponents = classifier._calibration.pool.exponents
+    assert (n, settings.n_pooled) == (6, 8)
+    assert exponents[:n].sum() > exponents[n : settings.n_pooled].sum()
+    # Not with covariances of low rank, nor where nothing is found by prediction.
+    for parameters in (
+        {"covariance_type": "lowrank"},
+        {"compression_threshold": 0.08},
+        {"bandwidth": "plugin"},
+    ):
+        wide = np.tile(X, 10) if parameters.get("covariance_type") == "lowrank" else X
+        other = OnlineKDEClassifier(**parameters).fit(wide[:100], y[:100])
+        assert not other._scoring_settings().n_pooled_transformed
+        assert other._calibration.transformation is None
+
+
+def test_they_are_found_with_the_covariance_that_classes_share():
+    X, _, y = long_tailed(300)
+    classifier = OnlineKDEClassifier()
+    before = None
+    for i in range(300):
+        classifier.partial_fit(X[[i]], y[[i]], classes=[0, 1, 2])
+        calibration = classifier._calibration
+        there = calibration.covariance is not None
+        assert (calibration.transformation is not None) == there
+        if there and before is not None and calibration.refreshed == before[0]:
+            assert calibration.transformation is before[1]
+        before = calibration.refreshed, calibration.transformation
+    # Before that those of all data so far are taken.
+    young = OnlineKDEClassifier().fit(X[:15], y[:15])
+    expected = Transformation.of([e._state.mixture for e in young.estimators_])
+    np.testing.assert_equal(young._scoring_settings().transformation, expected)
+
+
+def test_no_quantile_is_given_away():
+    X, _, y = long_tailed(300)
+    classifier = OnlineKDEClassifier().fit(X, y)
+    shared = classifier.without_rows(5)
+    assert classifier._calibration.transformation is not None
+    assert shared._calibration.transformation is None
+    assert np.isfinite(shared.predict_log_proba(X)).all()
+    shared.partial_fit(X, y)
+    assert shared._calibration.transformation is not None
+
+
+def test_merged_classifiers_have_those_of_all_data():
+    X, _, y = long_tailed(600)
+    parts = [OnlineKDEClassifier().fit(X[i::2], y[i::2]) for i in range(2)]
+    merged = merge(parts)
+    of_classes = zip(*([e._state.mixture for e in part.estimators_] for part in parts), strict=True)
+    expected = Transformation.of([Mixture.of_parts(list(both)) for both in of_classes])
+    np.testing.assert_equal(merged._calibration.transformation, expected)
+
+
+def test_structure_of_covariances_stays():
+    mixture = mixture_of(points(), "diag")
+    new = Transformation.of([mixture]).mixture(mixture)
+    assert structure_of(new.covariances) is structure_of(mixture.covariances)
+    assert len(mixture.covariances)
+    for array, before in zip(mixture, mixture_of(points(), "diag"), strict=True):
+        np.testing.assert_array_equal(array, before)  # which is not written to
