@@ -339,3 +339,34 @@ def test_structure_of_covariances_stays():
     assert len(mixture.covariances)
     for array, before in zip(mixture, mixture_of(points(), "diag"), strict=True):
         np.testing.assert_array_equal(array, before)  # which is not written to
+
+
+@pytest.mark.parametrize("memory", [1.0, "predictive"])
+@both_structures
+def test_what_the_calibration_has_learned_is_told(covariance_type, memory):
+    X, _, y = long_tailed(500)
+    classifier = OnlineKDEClassifier(covariance_type=covariance_type, forgetting_factor=memory)
+    with pytest.raises(AttributeError, match="before it is fitted"):
+        _ = classifier.calibration_weights_
+    classifier.fit(X, y)
+    told, pool = classifier.calibration_weights_, classifier._calibration.pool
+    n_shapes = {"full": 3, "diag": 1}[covariance_type]
+    shapes = {name: part.shape for name, part in told.items() if name != "contamination"}
+    assert shapes == {
+        "transformed": (n_shapes, 2),
+        "density": (1, 2),
+        "memory": (0,) if memory == 1.0 else (3,),
+        "discriminant": (1,) if memory == 1.0 else (3,),
+        "offset": (3,),
+    }
+    exponents = [told[name].ravel() for name in shapes if name != "offset"]
+    np.testing.assert_array_equal(np.concatenate(exponents), pool.exponents)
+    np.testing.assert_array_equal(told["offset"], pool.offsets)
+    assert told["contamination"] == pool.contamination
+    told["offset"][:] = np.nan  # which changes nothing
+    assert np.isfinite(classifier.predict_proba(X)).all()
+    # Before any prediction it is Bayes' rule, less sure of itself.
+    young = OnlineKDEClassifier(covariance_type=covariance_type).fit(X[:10], y[:10])
+    weights = young.calibration_weights_
+    total = weights["transformed"].sum() + weights["density"].sum()
+    assert total == pytest.approx(1.0 - 0.7 * 4 / (10 / 3 + 4))

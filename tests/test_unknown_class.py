@@ -71,7 +71,7 @@ def test_the_best_class_is_ranked_among_rows_in_their_own():
     settings = classifier._scoring_settings()
     best = []
     for density in classifier.estimators_:
-        groups = density._kde(settings).log_densities_of_groups(X[:50])
+        groups = density._class_density(settings).log_densities(X[:50])
         best.append(np.log(np.exp(groups).mean(axis=1)))
     best, counts = np.max(best, axis=0), replay.counts[newer]
     expected = [
