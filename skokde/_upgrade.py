@@ -190,10 +190,10 @@ def _from_7(state: dict[str, Any]) -> dict[str, Any]:
     if len(shape) in (1, 2) and len({*shape}) == 1 and n_groups % SIDES_OF_7 == 0:
         pool = _with_densities(pool, 0, SIDES_OF_7)
         if n_groups == SHAPES_OF_7 * SIDES_OF_7:
-            # The second shape and the third are pooled there alone.
+            # The second shape is pooled there alone, and the third no more.
             n, sides = len(pool["precision"]), SIDES_OF_7
-            kept = np.r_[:sides, 2 * sides : 4 * sides, sides : 2 * sides, 4 * sides : n]
-            exponents = pool["exponents"][kept[: len(pool["exponents"])]]
+            kept = np.r_[:sides, 2 * sides : 3 * sides, sides : 2 * sides, 4 * sides : n]
+            exponents = pool["exponents"][kept[: len(pool["exponents"]) - sides]]
             pool |= {"exponents": exponents, "precision": pool["precision"][np.ix_(kept, kept)]}
         # What earlier rows have in the new densities is not known.
         calibration |= {"pool": pool, "replay": None}

@@ -236,7 +236,7 @@ EXPERTS = {
     "of all kinds": {},
 }
 each_kind_of_experts = pytest.mark.parametrize("experts", EXPERTS)
-N_GROUPS = {"full": {"of all kinds": 8}, "diag": {"of all kinds": 4}}
+N_GROUPS = {"full": {"of all kinds": 6}, "diag": {"of all kinds": 4}}
 
 
 @each_kind_of_experts
@@ -331,7 +331,7 @@ def test_probabilities_are_those_of_the_pool(covariance_type, threshold):
         densities = [d._class_density(settings) for d in classifier.estimators_]
         groups = np.stack([density.log_densities(new) for density in densities], axis=2)
         log_densities = list(groups.transpose(1, 0, 2))
-        assert len(log_densities) == {"full": 8, "diag": 4}[covariance_type]
+        assert len(log_densities) == {"full": 6, "diag": 4}[covariance_type]
     else:
         log_densities = [classifier.predict_joint_log_proba(new) - log_prior]
     # The covariance is that of the last checkpoint.
@@ -390,7 +390,7 @@ def test_before_the_first_window_ends_it_is_bayes_rule_tempered():
         # by what they have of the correlations.
         classifier = OnlineKDEClassifier().fit(X[:n], y[:n])
         settings = classifier._scoring_settings()
-        exponents = np.repeat([0.0, 1 / 6, 1 / 12, 0.25], 2).tolist()
+        exponents = np.repeat([0.0, 1 / 6, 1 / 3], 2).tolist()
         first = settings.first_exponents[: len(exponents)]
         np.testing.assert_allclose(first, exponents, rtol=1e-15)
         pool = classifier._calibration.pool.adapted(settings.first_exponents)

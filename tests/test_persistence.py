@@ -155,12 +155,11 @@ def test_pools_of_format_2_have_the_groups_of_today(d, n_discriminants):
     if d == 1:  # the shapes were the same
         logs[2:4] = logs[:2]
         groups, places = [*of_new, *logs[:2]], [0, 1]
-    else:  # all but the first are pooled in transformed coordinates alone, the third is new
-        groups, places = [*of_new, *logs[2:4], *of_new, *logs[:2]], [2, 3, 0, 1]
+    else:  # the second one is pooled in transformed coordinates alone
+        groups, places = [*of_new, *logs[2:4], *logs[:2]], [2, 3, 0, 1]
     today = np.array([*groups, *of_memories, *logs[4:]])
     # What was known of the others, in their new places.
-    at = [2, 3] if d == 1 else [2, 3, 6, 7]
-    at += range(len(groups) + len(of_memories), len(new.precision))
+    at = np.r_[2 : len(groups), len(groups) + len(of_memories) : len(new.precision)]
     places += range(4, len(old.precision))
     np.testing.assert_array_equal(
         new.precision[np.ix_(at, at)], old.precision[np.ix_(places, places)]
@@ -254,14 +253,14 @@ def test_pools_of_format_7_have_the_densities_of_today(covariance_type, memory):
     parameters = {"covariance_type": covariance_type, "forgetting_factor": memory}
     pool = OnlineKDEClassifier(**parameters).fit(X, y)._calibration.pool
     n_groups = 6 if covariance_type == "full" else 2
-    n = len(pool.exponents) - 2
+    n = len(pool.exponents) - (0 if covariance_type == "full" else 2)
     old = pool._asdict() | {"exponents": np.arange(1.0, n + 1.0), "precision": np.eye(n + 3)}
     covariance = np.eye(3) if covariance_type == "full" else np.ones(3)
     calibration = {"pool": old, "replay": {}, "covariance": covariance}
     class_memory = None if memory == 1.0 else {}
     stored = {"_format": 7, "_calibration": calibration, "_class_memory": class_memory}
     new = upgraded(stored)["_calibration"]["pool"]["exponents"]
-    groups = [3.0, 4.0, 5.0, 6.0, 1.0, 2.0] if covariance_type == "full" else [1.0, 2.0]
+    groups = [3.0, 4.0, 1.0, 2.0] if covariance_type == "full" else [1.0, 2.0]
     assert new.tolist() == [0.0, 0.0, *groups, *range(n_groups + 1, n + 1)]
     assert len(new) == len(pool.exponents)
 

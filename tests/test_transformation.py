@@ -280,7 +280,7 @@ def test_what_is_transformed_takes_part():
     settings = classifier._scoring_settings()
     n = settings.n_pooled_transformed
     exponents = classifier._calibration.pool.exponents
-    assert (n, settings.n_pooled) == (6, 8)
+    assert (n, settings.n_pooled) == (4, 6)
     assert exponents[:n].sum() > exponents[n : settings.n_pooled].sum()
     # Not with covariances of low rank, nor where nothing is found by prediction.
     for parameters in (
@@ -350,7 +350,7 @@ def test_what_the_calibration_has_learned_is_told(covariance_type, memory):
         _ = classifier.calibration_weights_
     classifier.fit(X, y)
     told, pool = classifier.calibration_weights_, classifier._calibration.pool
-    n_shapes = {"full": 3, "diag": 1}[covariance_type]
+    n_shapes = {"full": 2, "diag": 1}[covariance_type]
     shapes = {name: part.shape for name, part in told.items() if name != "contamination"}
     assert shapes == {
         "transformed": (n_shapes, 2),

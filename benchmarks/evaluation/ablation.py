@@ -32,6 +32,7 @@ from skokde._engine.compression import cluster
 from skokde._engine.covariance import SHAPES, STRUCTURES
 from skokde._engine.experts import Grid
 from skokde._engine.kde import Components, factorize
+from skokde._engine.pooling import CONTAMINATIONS
 from skokde._engine.shrinkage import shrink_covariance
 from skokde._engine.state import Settings
 
@@ -174,6 +175,15 @@ VARIANTS: dict[str, Variant] = {
     "Bayes' rule": Variant({"calibrate": False}),
     "no linear discriminant in the pool": Variant(
         {}, {POOLING + "Discriminant.log_densities": _no_discriminant}
+    ),
+    "no densities in transformed coordinates": Variant(
+        {}, {"skokde._engine.state.Settings.pools_transformed": False}
+    ),
+    "transformed densities of the data's shape alone": Variant(
+        {}, {"skokde._engine.state.Settings.n_pooled_shapes": (1, 1)}
+    ),
+    "no rows of which no density tells": Variant(
+        {}, {POOLING + "CONTAMINATIONS": np.zeros_like(CONTAMINATIONS)}
     ),
     "kernels that inflate the variance": Variant({}, {BANDWIDTH + "shrinkage": _no_shrinkage}),
     "one kernel width": Variant({}, {RULE: lambda _: Predictive((1.0,), 0)}),

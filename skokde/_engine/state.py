@@ -94,10 +94,10 @@ class Settings(NamedTuple):
     def n_pooled_shapes(self) -> tuple[int, int]:
         """Of how many shapes groups are pooled, in transformed coordinates and in the data's.
 
-        Where there are all, in the data's all but the first would tell next to nothing besides.
+        More of them would tell next to nothing besides.
         """
         n_shapes = len(self.shapes)
-        return (n_shapes, 1) if self.pools_transformed else (0, n_shapes)
+        return (min(2, n_shapes), 1) if self.pools_transformed else (0, n_shapes)
 
     @property
     def n_pooled(self) -> int:
