@@ -186,7 +186,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
     >>> for i in train:
     ...     classifier = classifier.partial_fit(X[[i]], y[[i]], classes=[0, 1, 2])
     >>> round(classifier.score(X[test], y[test]), 2)
-    0.98
+    1.0
     """
 
     _learned = (

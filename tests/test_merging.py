@@ -185,15 +185,22 @@ def test_few_samples_are_as_in_one_stream(covariance_type):
 def test_any_order_of_merges_is_as_good_as_one_stream(together):
     X, y = load_digits(return_X_y=True)
     X = X[:, 20:30] + np.random.default_rng(0).normal(size=(len(X), 10))
-    train, test, y_train, y_test = train_test_split(X, y, random_state=0)
-    stream = OnlineKDEDensity().fit(train)
-    merged = together(shards_of(OnlineKDEDensity(), train, y_train, 6))
-    assert abs(merged.score(test) - stream.score(test)) < 0.25
-    stream = OnlineKDEClassifier().fit(train, y_train)
-    merged = together(shards_of(OnlineKDEClassifier(), train, y_train, 6))
-    assert merged.score(test, y_test) > stream.score(test, y_test) - 0.02
-    losses = [log_loss(y_test, model.predict_proba(test)) for model in (merged, stream)]
-    assert losses[0] < losses[1] + 0.1
+    scores, losses = [], []
+    for seed in range(3):
+        train, test, y_train, y_test = train_test_split(X, y, random_state=seed)
+        stream = OnlineKDEDensity().fit(train)
+        merged = together(shards_of(OnlineKDEDensity(), train, y_train, 6))
+        assert abs(merged.score(test) - stream.score(test)) < 0.25
+        stream = OnlineKDEClassifier().fit(train, y_train)
+        merged = together(shards_of(OnlineKDEClassifier(), train, y_train, 6))
+        scores.append([model.score(test, y_test) for model in (merged, stream)])
+        losses.append([log_loss(y_test, model.predict_proba(test)) for model in (merged, stream)])
+    # One part of 450 rows differs by as much as this by chance.
+    (merged_score, stream_score), (merged_loss, stream_loss) = (
+        np.mean(figures, axis=0) for figures in (scores, losses)
+    )
+    assert merged_score > stream_score - 0.02
+    assert merged_loss < stream_loss + 0.1
 
 
 def test_classes_that_came_one_after_the_other_are_told_apart():
