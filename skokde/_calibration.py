@@ -284,7 +284,7 @@ class Calibration(NamedTuple):
             moments = [inlier_moments(mixture) for mixture in mixtures]
             calibration = calibration._replace(
                 covariance=pooled_within_covariance(moments),
-                transformation=Transformation.of(mixtures) if settings.pools_transformed else None,
+                transformation=settings.transformation_of(mixtures, moments),
                 refreshed=self.position,
             )
         if self.position < first:
@@ -349,12 +349,11 @@ class Calibration(NamedTuple):
         earlier = self.replay or new.last(np.zeros_like(seen))
         # A stream that is followed has the classes that come now, not those that came.
         used = new if settings.memories else class_rebalanced(earlier, new, shares)
+        mixtures = [pending.states[code].mixture for code in seen]
+        transformation = self.transformation or settings.transformation_of(mixtures)
         settings = settings._replace(
-            shrinkage_target=self.covariance, transformation=self.transformation
+            shrinkage_target=self.covariance, transformation=transformation
         )
-        if settings.transformation is None and settings.pools_transformed:
-            mixtures = [pending.states[code].mixture for code in seen]
-            settings = settings._replace(transformation=Transformation.of(mixtures))
 
         n_components = sum(pending.states[code].mixture.n_components for code in seen)
         order = in_boxes(used.rows, settings.n_experts * n_components)

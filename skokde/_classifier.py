@@ -1042,7 +1042,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
             target = self._lasting_covariance()
         else:
             target = self._pooled_within_covariance()
-        transformation = self._lasting_transformation() if settings.pools_transformed else None
+        transformation = self._lasting_transformation(settings)
         return settings._replace(shrinkage_target=target, transformation=transformation)
 
     def _pooled_within_covariance(self) -> np.ndarray:
@@ -1058,11 +1058,17 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         covariance = self._calibration.covariance
         return self._pooled_within_covariance() if covariance is None else covariance
 
-    def _lasting_transformation(self) -> Transformation:
+    def _lasting_transformation(self, settings: Settings) -> Transformation | None:
         """That of the last checkpoint as well, or before it of all data."""
-        return self._calibration.transformation or self._snapshot.get(
-            "transformation", None, lambda: Transformation.of([e._mixture for e in self._seen()])
-        )
+
+        def make() -> Transformation | None:
+            seen = self._seen()
+            moments = [e._inlier_moments() for e in seen]
+            return settings.transformation_of([e._mixture for e in seen], moments)
+
+        if not settings.pools_transformed:
+            return None
+        return self._calibration.transformation or self._snapshot.get("transformation", None, make)
 
     def _seen(self) -> list[OnlineKDEDensity]:
         """The estimators of classes with a sample."""

@@ -36,13 +36,8 @@ from skokde._engine.learn import learn
 from skokde._engine.merging import fades_of, merged
 from skokde._engine.microaggregation import microaggregated
 from skokde._engine.mixture import Mixture
-from skokde._engine.outliers import inlier_moments, inliers
-from skokde._engine.recent import (
-    Moments,
-    held,
-    predicted_moments,
-    reference_memories,
-)
+from skokde._engine.outliers import Moments, inlier_moments, inliers
+from skokde._engine.recent import held, predicted_moments, reference_memories
 from skokde._engine.state import INITIAL_LIMIT, Recent, Settings, State
 from skokde._engine.whitening import corrected_features
 from skokde._incomplete import Waiting, complete

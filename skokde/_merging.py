@@ -31,7 +31,6 @@ from skokde._engine.outliers import inlier_moments
 from skokde._engine.pooling import LogLinearPool, learn_pool, linear_discriminants
 from skokde._engine.shrinkage import pooled_within_covariance
 from skokde._engine.state import Settings, State
-from skokde._engine.transformation import Transformation
 from skokde._ranks import LOWEST
 from skokde._validation import TINY
 
@@ -70,9 +69,11 @@ def with_common_shape(settings: Settings, models: Sequence[CalibratedClasses]) -
         of_class = [state.mixture for state in states if state is not None]
         if of_class:
             mixtures.append(Mixture.of_parts(of_class))
-    within = pooled_within_covariance([inlier_moments(mixture) for mixture in mixtures])
-    transformation = Transformation.of(mixtures) if settings.pools_transformed else None
-    return settings._replace(shrinkage_target=within, transformation=transformation)
+    moments = [inlier_moments(mixture) for mixture in mixtures]
+    return settings._replace(
+        shrinkage_target=pooled_within_covariance(moments),
+        transformation=settings.transformation_of(mixtures, moments),
+    )
 
 
 def merged_calibration(

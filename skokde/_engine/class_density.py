@@ -61,16 +61,9 @@ def build_class_density(
     references: References = REFERENCES,
     chosen: Sequence[bool] | None = None,
 ) -> ClassDensity:
-    """Densities that are pooled of a class that is not empty.
+    """Densities that are pooled of a class, of some of the pooled groups of experts or of all.
 
-    Parameters
-    ----------
-    state : State
-    settings : Settings
-    references : References, default=REFERENCES
-        They may know already what they give.
-    chosen : sequence of bool, default=None
-        For each of the pooled groups of experts, whether it is asked for; by default all are.
+    For the other parameters see `build_kde`.
     """
     of_transformed, groups = settings.chosen_groups(chosen)
     kde = build_kde(state, settings, references, groups)

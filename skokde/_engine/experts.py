@@ -24,7 +24,7 @@ from skokde._engine.covariance import CovarianceStructure, FullCovariance, LowRa
 from skokde._engine.families import family_of
 from skokde._engine.kde import KDE, KernelFamily, log
 from skokde._engine.mixture import Mixture, Resolutions
-from skokde._engine.outliers import inlier_moments
+from skokde._engine.outliers import Moments, inlier_moments
 from skokde._engine.state import INITIAL_LIMIT, Recent, Settings, State
 
 # Equal weights are worth this number of samples before any is predicted.
@@ -613,7 +613,7 @@ def unfaded(mixture: Mixture, n: int, settings: Settings) -> np.ndarray:
     return np.ldexp(np.round(ROUNDED_TO * mantissas) / ROUNDED_TO, exponents)
 
 
-def reference_moments(state: State, settings: Settings) -> recent.Moments:
+def reference_moments(state: State, settings: Settings) -> Moments:
     """Count, mean and covariance of this part, without outliers."""
     return inlier_moments(reference_part(state, settings))
 
@@ -621,9 +621,9 @@ def reference_moments(state: State, settings: Settings) -> recent.Moments:
 def discriminant_moments(
     state: State,
     settings: Settings,
-    of_samples: Callable[[State, Settings], recent.Moments] = reference_moments,
-    of_memories: Callable[[Recent, Settings], list[recent.Moments]] = recent.predicted_moments,
-) -> tuple[recent.Moments, ...]:
+    of_samples: Callable[[State, Settings], Moments] = reference_moments,
+    of_memories: Callable[[Recent, Settings], list[Moments]] = recent.predicted_moments,
+) -> tuple[Moments, ...]:
     """Moments of all samples, and of the short memories, that tell classes apart.
 
     Parameters

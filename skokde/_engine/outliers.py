@@ -22,6 +22,9 @@ NORMAL_RANGE = float(2.0 * ndtri(1.0 - TAIL))
 # Outliers are this many times as far out as the nearest of the farthest tenth.
 FARTHEST = 20.0
 
+# Count, mean and covariance.
+Moments = tuple[float, np.ndarray, np.ndarray]
+
 
 def inliers(mixture: Mixture) -> np.ndarray:
     """Components (k,) that are not outliers, of a mixture that is not empty."""
@@ -41,11 +44,11 @@ def components_of(
     return counts, means, covariances
 
 
-def moments_of(mixture: Mixture, chosen: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
+def moments_of(mixture: Mixture, chosen: np.ndarray) -> Moments:
     """Count, mean and covariance of some components, together."""
     return match_moments(*components_of(mixture, chosen))
 
 
-def inlier_moments(mixture: Mixture) -> tuple[float, np.ndarray, np.ndarray]:
+def inlier_moments(mixture: Mixture) -> Moments:
     """Count, mean and covariance of the components that are not outliers."""
     return moments_of(mixture, inliers(mixture))

@@ -19,7 +19,7 @@ from skokde._engine.covariance import CovarianceStructure
 from skokde._engine.families import family_of
 from skokde._engine.kde import KDE, KernelFamily
 from skokde._engine.mixture import Mixture, Resolutions, SampleModel
-from skokde._engine.outliers import inlier_moments
+from skokde._engine.outliers import Moments, inlier_moments
 from skokde._engine.state import Recent, Settings, State
 
 # The forgetting factors.
@@ -33,8 +33,6 @@ LEAST_WEIGHT = 1e-3
 FIRST_SHARE = 0.5
 # Samples that are remembered of how well each memory predicts.
 LONGEST_MEMORY = 32.0
-
-Moments = tuple[float, np.ndarray, np.ndarray]
 
 
 def rule_of(settings: Settings) -> Rule:

@@ -11,6 +11,7 @@ import numpy as np
 from skokde._engine.bandwidth import Rule
 from skokde._engine.covariance import CovarianceStructure
 from skokde._engine.mixture import Mixture
+from skokde._engine.outliers import Moments
 from skokde._engine.transformation import Transformation
 
 # Components that are held before the first compression. The published implementations start at 15
@@ -89,6 +90,12 @@ class Settings(NamedTuple):
     def pools_transformed(self) -> bool:
         """Whether classes are pooled by densities in transformed coordinates, too."""
         return self.bandwidth.n_narrow > 0 and self.structure.is_compiled
+
+    def transformation_of(
+        self, mixtures: Sequence[Mixture], moments: Sequence[Moments] | None = None
+    ) -> Transformation | None:
+        """That of classes, if there are such densities; see `Transformation.of`."""
+        return Transformation.of(mixtures, moments) if self.pools_transformed else None
 
     @property
     def n_pooled_shapes(self) -> tuple[int, int]:

@@ -18,7 +18,7 @@ from scipy.special import ndtr
 
 from skokde._engine.covariance import positive, structure_of
 from skokde._engine.mixture import Mixture, match_moments
-from skokde._engine.outliers import inlier_moments
+from skokde._engine.outliers import Moments, inlier_moments
 from skokde._engine.shrinkage import pooled_within_covariance
 from skokde._engine.whitening import constant_features
 
@@ -50,10 +50,11 @@ class Transformation(NamedTuple):
     covariance: np.ndarray
 
     @classmethod
-    def of(cls, mixtures: Sequence[Mixture]) -> Self:
-        """For classes, none of which is empty."""
-        moments = (np.array(arrays) for arrays in zip(*map(inlier_moments, mixtures), strict=True))
-        _, mean, covariance = match_moments(*moments)
+    def of(cls, mixtures: Sequence[Mixture], moments: Sequence[Moments] | None = None) -> Self:
+        """For classes, none of which is empty, and their moments without outliers if known."""
+        moments = moments or [inlier_moments(mixture) for mixture in mixtures]
+        arrays = (np.array(of_classes) for of_classes in zip(*moments, strict=True))
+        _, mean, covariance = match_moments(*arrays)
         deviations = np.sqrt(structure_of(covariance[None]).variances(covariance))
         counts, points = map(np.concatenate, zip(*map(as_points, mixtures), strict=True))
         center, scale = johnson(quantiles(points, counts), deviations)
