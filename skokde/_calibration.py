@@ -21,6 +21,7 @@ import numpy as np
 from skokde._engine.class_density import ClassDensity, build_class_density
 from skokde._engine.experts import discriminant_moments
 from skokde._engine.kde import in_boxes, log_sum
+from skokde._engine.neighbors import Neighbors
 from skokde._engine.outliers import inlier_moments
 from skokde._engine.pooling import LogLinearPool, learn_pool, linear_discriminants
 from skokde._engine.recent import counts_of_runs
@@ -370,7 +371,10 @@ class Calibration(NamedTuple):
         log_densities[:, rows[:-n], codes[:-n]] = used.log_densities[:-n].T
         moments = [discriminant_moments(pending.states[c], settings) for c in seen]
         discriminants = linear_discriminants(moments, self.covariance, settings.structure)
-        q = np.array([discriminant.log_densities(used.rows) for discriminant in discriminants])
+        others = [discriminant.log_densities(used.rows) for discriminant in discriminants]
+        if settings.pools_neighbors:
+            own = np.where(rows < len(rows) - n, codes, -1)
+            others.append(Neighbors.of(mixtures, discriminants[0].frame).log_ratios(used.rows, own))
         pool = self.pool
         if len(seen) > 1:  # else there is nothing to tell apart
             count = float(pending.class_count[seen].mean())
@@ -378,7 +382,7 @@ class Calibration(NamedTuple):
             learned = learn_pool(
                 first.of_classes(seen),
                 np.log(shares[seen]),
-                np.concatenate([log_densities, q]),
+                np.concatenate([log_densities, others]),
                 codes,
                 used.counts,
                 n_samples,

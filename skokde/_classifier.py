@@ -25,6 +25,7 @@ from skokde._engine.class_density import (
 from skokde._engine.class_memory import ClassMemory
 from skokde._engine.kde import KDE, in_boxes, in_one_shape, in_parts, log
 from skokde._engine.merging import fades_of
+from skokde._engine.neighbors import Neighbors, points_of
 from skokde._engine.pooling import (
     FARTHEST_CLASS,
     Discriminant,
@@ -129,8 +130,8 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         What the calibration has learned. "transformed" and "density" are the exponents t_j, one for
         each shape and, in columns, for narrow kernels and for wide ones, in transformed coordinates
         (see the notes) and in those of the data; "memory" has those of short memories;
-        "discriminant" the s of each q; "offset" the b_c; "contamination" is the share of rows of
-        which no density tells.
+        "discriminant" the s of each q, "neighbors" that of the nearest samples' votes, if they
+        have any; "offset" the b_c; "contamination" is the share of rows of which nothing tells.
     n_features_in_ : int
         Number of features seen.
     feature_names_in_ : ndarray of shape (n_features,)
@@ -161,7 +162,8 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
     the same components, but for covariances of low rank, in the coordinates
     arsinh((x - center) / scale), in which Johnson's distributions with the same quantiles as all
     data are normal, feature by feature [4]_: kernels that are narrow in the bulk of a feature are
-    wide in its tail there.
+    wide in its tail there. So do the votes of the eight samples nearest to a row [5]_, the
+    covariance within the classes being the unit of distance.
 
     References
     ----------
@@ -173,6 +175,8 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
        Journal of Machine Learning Research 10, 1469-1484.
     .. [4] J. F. Slifker, S. S. Shapiro (1980). The Johnson System: Selection and Parameter
        Estimation. Technometrics 22, 239-246.
+    .. [5] T. Cover, P. Hart (1967). Nearest neighbor pattern classification. IEEE Transactions on
+       Information Theory 13, 21-27.
 
     Examples
     --------
@@ -385,7 +389,13 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         # In transformed coordinates nothing is that far.
         plain = groups[sum(scored[: settings.n_pooled_transformed]) :]
         nowhere = np.isneginf(plain.max(axis=(0, 2))) | np.isnan(X).all(axis=1)
-        log_densities = np.concatenate([groups, self._discriminants(X, settings)])
+        others = [self._discriminants(X, settings)]
+        if settings.pools_neighbors:
+            votes = np.zeros((1, *groups.shape[1:]))
+            if pool.exponents[-1] > 0.0:
+                votes[0] = self._log_ratios_of_neighbors(X, settings)
+            others.append(votes)
+        log_densities = np.concatenate([groups, *others])
         codes = self._scored(prior)
         features = np.full_like(log_densities, -FARTHEST)
         features[..., codes] = relative(log_densities[..., codes], FARTHEST_CLASS)
@@ -642,13 +652,15 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         settings = self._scoring_settings()
         pool = self._pool(settings)
         n_sides, n = settings.n_sides, settings.n_pooled_transformed
-        ends = [n, settings.n_pooled, settings.n_densities]
-        transformed, density, memory, discriminant = np.split(pool.exponents, ends)
+        n_densities = settings.n_densities
+        ends = [n, settings.n_pooled, n_densities, n_densities + settings.n_discriminants]
+        transformed, density, memory, discriminant, neighbors = np.split(pool.exponents, ends)
         return {
             "transformed": transformed.reshape(-1, n_sides),
             "density": density.reshape(-1, n_sides),
             "memory": memory,
             "discriminant": discriminant,
+            "neighbors": neighbors,
             "offset": pool.offsets.copy(),
             "contamination": pool.contamination,
         }
@@ -1120,14 +1132,39 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
 
     def _discriminants(self, X: np.ndarray, settings: Settings) -> np.ndarray:
         """Of all classes (n_discriminants, n, n_classes); zero for those without a sample."""
-        discriminants = self._snapshot.get(
-            "discriminants", settings.key, lambda: self._make_discriminants(settings)
-        )
+        discriminants = self._known_discriminants(settings)
         seen = self._is_seen()
         out = np.zeros((len(discriminants), len(X), len(seen)))
         for number, discriminant in enumerate(discriminants):
             out[number][:, seen] = discriminant.log_densities(X)
         return out
+
+    def _known_discriminants(self, settings: Settings) -> list[Discriminant]:
+        return self._snapshot.get(
+            "discriminants", settings.key, lambda: self._make_discriminants(settings)
+        )
+
+    def _log_ratios_of_neighbors(self, X: np.ndarray, settings: Settings) -> np.ndarray:
+        """Of all classes (n, n_classes); zero for those without a sample."""
+        seen = self._is_seen()
+        neighbors = self._snapshot.get(
+            "neighbors", settings.key, lambda: self._make_neighbors(settings)
+        )
+        out = np.zeros((len(X), len(seen)))
+
+        def vote(part: np.ndarray) -> None:
+            out[np.ix_(part, seen)] = neighbors.log_ratios(X[part])
+
+        self._in_threads(vote, in_parts(np.arange(len(X))))
+        return out
+
+    def _make_neighbors(self, settings: Settings) -> Neighbors:
+        frame = self._known_discriminants(settings)[0].frame
+        codes = np.flatnonzero(self._is_seen()).tolist()
+        points = self._of_classes(
+            "points", frame, codes, lambda density: points_of(density._mixture.means, frame)
+        )
+        return Neighbors.of([self.estimators_[c]._mixture for c in codes], frame, points)
 
     def _make_discriminants(self, settings: Settings) -> list[Discriminant]:
         """Those of the row before, unless what they are made of has changed."""

@@ -27,6 +27,7 @@ from skokde._engine.class_density import build_class_density
 from skokde._engine.experts import discriminant_moments
 from skokde._engine.merging import HeldOut
 from skokde._engine.mixture import Mixture
+from skokde._engine.neighbors import Neighbors
 from skokde._engine.outliers import inlier_moments
 from skokde._engine.pooling import LogLinearPool, learn_pool, linear_discriminants
 from skokde._engine.shrinkage import pooled_within_covariance
@@ -163,11 +164,15 @@ def relearned(
     log_densities[:, numbers[before], codes[before]] = rows.log_densities[before].T
     moments = [discriminant_moments(held_out[code].state, settings) for code in known]
     discriminants = linear_discriminants(moments, settings.shrinkage_target, settings.structure)
-    q = np.array([discriminant.log_densities(rows.rows) for discriminant in discriminants])
+    others = [discriminant.log_densities(rows.rows) for discriminant in discriminants]
+    if settings.pools_neighbors:
+        mixtures = [held_out[code].state.mixture for code in known]
+        neighbors = Neighbors.of(mixtures, discriminants[0].frame)
+        others.append(neighbors.log_ratios(rows.rows, np.where(before, codes, -1)))
     learned = learn_pool(
         pool.of_classes(known),
         np.log(shares[known]),
-        np.concatenate([log_densities, q]),
+        np.concatenate([log_densities, others]),
         codes,
         rows.counts,
         followed(class_count, settings),

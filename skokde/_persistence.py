@@ -24,7 +24,7 @@ from skokde._incomplete import Waiting
 from skokde._validation import TINY
 
 # To be raised when what is stored changes; older formats stay readable.
-FORMAT = 8
+FORMAT = 9
 
 # The fields of the engine's tuples that are such tuples, or lists of them.
 PARTS: dict[type, dict[str, type]] = {
@@ -233,11 +233,11 @@ def check_calibration(calibration: Calibration, n_classes: int, d: int) -> None:
         n = len(replay.rows)
         expect_rows(replay.rows, "predicted rows", (n, d))
         expect_array(replay.counts, "counts of predicted rows", (n,), least=TINY)
-        # The pool's densities are these and the discriminants, with short memories or without.
+        # Besides these the pool has discriminants, with short memories or without, and votes.
         n_pooled = np.shape(replay.log_densities)[-1:]
         expect_array(replay.log_densities, "log-densities of predicted rows", (n, *n_pooled))
         expect(
-            n_densities - n_pooled[0] in (1, len(MEMORIES)),
+            n_densities - n_pooled[0] in range(1, len(MEMORIES) + 2),
             "log-densities of predicted rows",
             "one for each density that is pooled",
         )

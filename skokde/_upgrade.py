@@ -32,9 +32,9 @@ MEMORIES_OF_3, DISCRIMINANTS_OF_3 = 2, 3
 # scale one, and two wider ones. Shrunk ones stand for themselves since.
 ESTIMATES_OF_5, ALIKE_OF_5, GAUSSIANS_OF_5 = 24, 3, 5
 
-# Until format 7: shapes of full covariances, groups of each, and what was pooled besides, without
-# short memories and with them.
-SHAPES_OF_7, SIDES_OF_7, DISCRIMINANTS_OF_7, OTHERS_OF_7 = 3, 2, 1, 6
+# Until format 7: shapes of full covariances; until 8: groups of each, and what was pooled besides,
+# without short memories and with them.
+SHAPES_OF_7, SIDES_OF_8, DISCRIMINANTS_OF_8, OTHERS_OF_8 = 3, 2, 1, 6
 
 
 def upgraded(stored: Mapping[str, Any]) -> dict[str, Any]:
@@ -55,6 +55,8 @@ def upgraded(stored: Mapping[str, Any]) -> dict[str, Any]:
         state = _replaced(state, _with_contaminations_of_7)
     if number <= 7:
         state = _from_7(state)
+    if number <= 8:
+        state = _from_8(state)
     return state
 
 
@@ -184,17 +186,33 @@ def _from_7(state: dict[str, Any]) -> dict[str, Any]:
         return state
     calibration = state["_calibration"] | {"transformation": None}
     pool, shape = calibration["pool"], np.shape(calibration["covariance"])
-    others = DISCRIMINANTS_OF_7 if state.get("_class_memory") is None else OTHERS_OF_7
-    n_groups = len(pool["exponents"]) - others
+    n_groups = _n_groups_of_8(state)
     # Covariances of low rank have none. If it is not known yet, nothing has been learned.
-    if len(shape) in (1, 2) and len({*shape}) == 1 and n_groups % SIDES_OF_7 == 0:
-        pool = _with_densities(pool, 0, SIDES_OF_7)
-        if n_groups == SHAPES_OF_7 * SIDES_OF_7:
+    if len(shape) in (1, 2) and len({*shape}) == 1 and n_groups % SIDES_OF_8 == 0:
+        pool = _with_densities(pool, 0, SIDES_OF_8)
+        if n_groups == SHAPES_OF_7 * SIDES_OF_8:
             # The second shape is pooled there alone, and the third no more.
-            n, sides = len(pool["precision"]), SIDES_OF_7
+            n, sides = len(pool["precision"]), SIDES_OF_8
             kept = np.r_[:sides, 2 * sides : 3 * sides, sides : 2 * sides, 4 * sides : n]
             exponents = pool["exponents"][kept[: len(pool["exponents"]) - sides]]
             pool |= {"exponents": exponents, "precision": pool["precision"][np.ix_(kept, kept)]}
         # What earlier rows have in the new densities is not known.
         calibration |= {"pool": pool, "replay": None}
     return state | {"_calibration": calibration}
+
+
+def _n_groups_of_8(state: dict[str, Any]) -> int:
+    """Groups of experts that are pooled."""
+    others = DISCRIMINANTS_OF_8 if state.get("_class_memory") is None else OTHERS_OF_8
+    return len(state["_calibration"]["pool"]["exponents"]) - others
+
+
+def _from_8(state: dict[str, Any]) -> dict[str, Any]:
+    """With votes of the nearest samples, where the bandwidth is found by prediction."""
+    if "_calibration" not in state:
+        return state
+    n_groups, pool = _n_groups_of_8(state), state["_calibration"]["pool"]
+    # There is one group of each shape, and not two, if it is not.
+    if n_groups > 0 and n_groups % SIDES_OF_8 == 0:
+        pool = _with_densities(pool, len(pool["exponents"]), 1)
+    return state | {"_calibration": state["_calibration"] | {"pool": pool}}

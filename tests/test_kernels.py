@@ -17,6 +17,7 @@ from skokde._engine import (
     _hellinger,
     _log_density,
     _moments,
+    _neighbors,
     _outliers,
     _roughness,
     _row_density,
@@ -65,6 +66,36 @@ def test_match_group_moments(d, covariance_type, kind):
         for a, b in zip(got, expected, strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-14)
             assert a.shape == b.shape
+
+
+@pytest.mark.parametrize("most", [1, 4, 50])
+@pytest.mark.parametrize("n_samples", [0.5, 1.0, 8.0, 1e3])
+@pytest.mark.parametrize("d", [1, 3, 4, 9])
+def test_votes_of_nearest(d, n_samples, most):
+    n_ties = 0
+    for seed in SEEDS:
+        rng = np.random.default_rng(seed)
+        # On a grid many are equally far.
+        others = rng.integers(-2, 3, size=(40, d)) if seed else rng.normal(size=(40, d))
+        points, others = others[:12] + np.eye(12, d), others.astype(float)
+        counts, codes = rng.choice([0.1, 1.0, 2.5], size=40), intp(rng.integers(0, 3, size=40))
+        arguments = points, others, counts, codes, 4, n_samples, most
+        got, expected = (f.votes_of_nearest(*arguments) for f in (_neighbors, twins))
+        np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-12)
+        assert (got.sum(axis=1) <= n_samples * (1.0 + 1e-12)).all()
+        order = rng.permutation(40)  # they come in no order
+        reordered = points, others[order], counts[order], codes[order], 4, n_samples, 50
+        again = _neighbors.votes_of_nearest(*arguments[:-1], 50)
+        np.testing.assert_allclose(_neighbors.votes_of_nearest(*reordered), again, atol=1e-12)
+        n_ties += np.count_nonzero(got % 0.1 > 1e-9)
+    assert n_ties or n_samples == 1e3
+
+
+def test_numbers_that_are_no_classes_do_not_vote():
+    arguments = np.zeros((1, 2)), np.zeros((2, 2)), np.ones(2)
+    for codes in (intp([0, 2]), intp([-1, 0])):
+        with pytest.raises(ValueError, match="numbers of classes"):
+            _neighbors.votes_of_nearest(*arguments, codes, 2, 1.0, 1)
 
 
 @pytest.mark.parametrize("farthest", [1.5, 3.0, 20.0])
@@ -1100,6 +1131,11 @@ def entries(covariance_type):
             free=(1,),
         ),
         Entry(_moments.match_group_moments, (*mixture, members, starts), free=(2,)),
+        Entry(
+            _neighbors.votes_of_nearest,
+            (means[:5], means, weights, members % 3, 3, 0.5, 4),
+            free=(0,),
+        ),
         Entry(_outliers.inliers, (*mixture, 0.1, 2.56, 20.0), free=(2,)),
         Entry(_roughness.roughness, (*mixture, 0.1, False), free=(2,)),
         Entry(_whitening.standardize, (means[0], covs[:1], 1e-290)),
@@ -1122,6 +1158,7 @@ def test_no_compiled_function_is_missing_here():
         _hellinger,
         _log_density,
         _moments,
+        _neighbors,
         _outliers,
         _roughness,
         _row_density,

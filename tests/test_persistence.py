@@ -107,7 +107,7 @@ def test_stored_files_of_each_format(path):
         "format-1-classifier.pkl",
         "format-3-density.pkl",
         "format-[45]-density.pkl",
-        "format-[678]*",
+        "format-[6789]*",
     )
     if any(map(path.match, same)):
         np.testing.assert_allclose(scores, stored["scores"], rtol=1e-9)
@@ -157,9 +157,11 @@ def test_pools_of_format_2_have_the_groups_of_today(d, n_discriminants):
         groups, places = [*of_new, *logs[:2]], [0, 1]
     else:  # the second one is pooled in transformed coordinates alone
         groups, places = [*of_new, *logs[2:4], *logs[:2]], [2, 3, 0, 1]
-    today = np.array([*groups, *of_memories, *logs[4:]])
+    votes = rng.normal(size=(5, 3))
+    today = np.array([*groups, *of_memories, *logs[4:], votes])
     # What was known of the others, in their new places.
-    at = np.r_[2 : len(groups), len(groups) + len(of_memories) : len(new.precision)]
+    n = len(today)
+    at = np.r_[2 : len(groups), len(groups) + len(of_memories) : n - 1, n : n + 3]
     places += range(4, len(old.precision))
     np.testing.assert_array_equal(
         new.precision[np.ix_(at, at)], old.precision[np.ix_(places, places)]
@@ -238,12 +240,16 @@ def test_pools_of_format_3_have_the_memories_of_today(n_groups):
     assert calibration["replay"] is None
     new = LogLinearPool(**calibration["pool"])
     assert not new.exponents[n_groups : n_groups + 3].any()
-    kept = np.r_[:n_groups, n_groups + 3 : len(new.precision)]
+    at_end = n + 3 + (n_groups % 2 == 0)
+    assert not new.exponents[n + 3 : at_end].any()
+    kept = np.r_[:n_groups, n_groups + 3 : n + 3, at_end : at_end + 2]
+    assert len(new.precision) == at_end + 2
     np.testing.assert_array_equal(new.weights[kept], np.append(pool["exponents"], pool["offsets"]))
     np.testing.assert_array_equal(new.precision[np.ix_(kept, kept)], pool["precision"])
     # Without memories nothing has changed.
     stored["_class_memory"] = None
-    assert len(upgraded(stored)["_calibration"]["pool"]["exponents"]) == n
+    new = upgraded(stored)["_calibration"]["pool"]["exponents"]
+    assert len(new) == n + ((n_groups + 2) % 2 == 0)
 
 
 @pytest.mark.parametrize("memory", [1.0, "predictive"])
@@ -253,7 +259,7 @@ def test_pools_of_format_7_have_the_densities_of_today(covariance_type, memory):
     parameters = {"covariance_type": covariance_type, "forgetting_factor": memory}
     pool = OnlineKDEClassifier(**parameters).fit(X, y)._calibration.pool
     n_groups = 6 if covariance_type == "full" else 2
-    n = len(pool.exponents) - (0 if covariance_type == "full" else 2)
+    n = len(pool.exponents) - (1 if covariance_type == "full" else 3)
     old = pool._asdict() | {"exponents": np.arange(1.0, n + 1.0), "precision": np.eye(n + 3)}
     covariance = np.eye(3) if covariance_type == "full" else np.ones(3)
     calibration = {"pool": old, "replay": {}, "covariance": covariance}
@@ -261,8 +267,32 @@ def test_pools_of_format_7_have_the_densities_of_today(covariance_type, memory):
     stored = {"_format": 7, "_calibration": calibration, "_class_memory": class_memory}
     new = upgraded(stored)["_calibration"]["pool"]["exponents"]
     groups = [3.0, 4.0, 1.0, 2.0] if covariance_type == "full" else [1.0, 2.0]
-    assert new.tolist() == [0.0, 0.0, *groups, *range(n_groups + 1, n + 1)]
+    assert new.tolist() == [0.0, 0.0, *groups, *range(n_groups + 1, n + 1), 0.0]
     assert len(new) == len(pool.exponents)
+
+
+@pytest.mark.parametrize("memory", [1.0, "predictive"])
+@pytest.mark.parametrize("bandwidth", ["predictive", "okde"])
+@pytest.mark.parametrize("covariance_type", ["full", "diag", LowRankCovariance(1)])
+def test_pools_of_format_8_have_the_votes_of_today(covariance_type, bandwidth, memory):
+    X, y = stream()
+    X = np.hstack([X, X[::-1]])
+    pool = (
+        OnlineKDEClassifier(
+            covariance_type=covariance_type, bandwidth=bandwidth, forgetting_factor=memory
+        )
+        .fit(X, y)
+        ._calibration.pool
+    )
+    n = len(pool.exponents) - (bandwidth == "predictive")
+    old = pool._asdict() | {"exponents": np.arange(1.0, n + 1.0), "precision": np.eye(n + 3)}
+    calibration, class_memory = {"pool": old, "replay": {}}, None if memory == 1.0 else {}
+    stored = {"_format": 8, "_calibration": calibration, "_class_memory": class_memory}
+    new = upgraded(stored)["_calibration"]
+    expected = [*range(1, n + 1), 0.0][: len(pool.exponents)]
+    assert new["pool"]["exponents"].tolist() == expected
+    assert new["pool"]["precision"].shape == pool.precision.shape
+    assert new["replay"] == {}  # what earlier rows have does not concern the votes
 
 
 @pytest.mark.parametrize("n_shapes", [2, 4])

@@ -357,6 +357,7 @@ def test_what_the_calibration_has_learned_is_told(covariance_type, memory):
         "density": (1, 2),
         "memory": (0,) if memory == 1.0 else (3,),
         "discriminant": (1,) if memory == 1.0 else (3,),
+        "neighbors": (1,),
         "offset": (3,),
     }
     exponents = [told[name].ravel() for name in shapes if name != "offset"]

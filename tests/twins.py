@@ -721,3 +721,19 @@ def assert_details_match(mixture, covariance_type, rtol=1e-10):
         details = full_covariances(mixture.detail_covariances[i])
         got = moments(mixture.detail_weights[i], mixture.detail_means[i], details)
         assert_same_moments(got, expected, covariance_type, rtol)
+
+
+def votes_of_nearest(points, others, counts, codes, n_classes, n_samples, most):
+    votes = np.zeros((len(points), n_classes))
+    for point, of_classes in zip(points, votes, strict=True):
+        squares = ((point - others) ** 2).sum(axis=1)
+        order = np.argsort(squares, kind="stable")[:most]
+        last = order[np.cumsum(counts[order]) >= n_samples]
+        radius = squares[last[0] if len(last) else order[-1]]
+        tied = np.isclose(squares, radius, rtol=1e-9, atol=0.0)
+        inside = (squares < radius) & ~tied
+        left = n_samples - counts[inside].sum()
+        of_classes += np.bincount(codes[inside], counts[inside], minlength=n_classes)
+        ties = np.bincount(codes[tied], counts[tied], minlength=n_classes)
+        of_classes += min(1.0, left / ties.sum()) * ties
+    return votes

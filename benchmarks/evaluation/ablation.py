@@ -176,6 +176,9 @@ VARIANTS: dict[str, Variant] = {
     "no linear discriminant in the pool": Variant(
         {}, {POOLING + "Discriminant.log_densities": _no_discriminant}
     ),
+    "no votes of the nearest samples in the pool": Variant(
+        {}, {"skokde._engine.state.Settings.pools_neighbors": False}
+    ),
     "no densities in transformed coordinates": Variant(
         {}, {"skokde._engine.state.Settings.pools_transformed": False}
     ),

@@ -7,10 +7,11 @@ density is not what the data come from, its probabilities are far too sure. The 
 
 tempers them by the t_j, one for each group of experts and each short memory of the newest samples,
 and lends weight to a linear discriminant: q has the class' mean, the average covariance within the
-classes, and heavy tails; there is one more for each memory that is long enough. Which t_j, s and
-b_c are best the log-loss tells of rows that are predicted before they are learned; it is convex in
-them. These rows also tell which share of all rows has classes that follow from nothing in it, a
-contamination, so that their probabilities are the priors.
+classes, and heavy tails; there is one more for each memory that is long enough. What the nearest
+samples vote for (`neighbors`) may be one more term. Which t_j, s and b_c are best the log-loss
+tells of rows that are predicted before they are learned; it is convex in them. These rows also tell
+which share of all rows has classes that follow from nothing in it, a contamination, so that their
+probabilities are the priors.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ class LogLinearPool(NamedTuple):
     Attributes
     ----------
     exponents : (n_densities,) array
-        The t_j and, last, s.
+        The t_j, the s and, last, that of votes if there are any.
     offsets : (n_classes,) array
         The b_c.
     precision : (n_densities + n_classes, n_densities + n_classes) array

@@ -152,13 +152,18 @@ class Settings(NamedTuple):
         return self.memories[1:]
 
     @property
+    def pools_neighbors(self) -> bool:
+        """Whether classes are pooled by votes of the nearest samples, too."""
+        return self.bandwidth.n_narrow > 0
+
+    @property
     def first_exponents(self) -> np.ndarray:
-        """Of a pool of densities and discriminants before any prediction: Bayes' rule.
+        """Of a pool of densities, discriminants and votes before any prediction: Bayes' rule.
 
         The more of the correlations a shape has, the more of it has that. It is there in the data's
         coordinates, if the shape is pooled in both.
         """
-        n_others = len(self.memories) + self.n_discriminants
+        n_others = len(self.memories) + self.n_discriminants + self.pools_neighbors
         return _first_exponents(*self.n_pooled_shapes, self.n_sides, n_others)
 
     @property
