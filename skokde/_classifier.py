@@ -765,7 +765,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         n_pooled, pool = settings.n_pooled, self._pool(settings)
 
         def make() -> tuple[LogLinearPool, LogLinearPool, tuple[bool, ...]]:
-            pruned = pool.pruned(n_pooled)
+            pruned = pool.pruned(n_pooled, with_votes=settings.pools_neighbors)
             scored = pruned.exponents[:n_pooled] > 0.0
             first = settings.n_pooled_transformed
             if not scored[first:].any():  # there is a density in the data's coordinates in any case
@@ -773,7 +773,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
             return pool, pruned.of_groups(scored), tuple(scored.tolist())
 
         # The value holds the pool: as long as it is the same object it has not changed.
-        key = id(pool), n_pooled, len(settings.memories)
+        key = id(pool), n_pooled, len(settings.memories), settings.pools_neighbors
         return self._snapshot.lasting("scored pool", key, make)[1:]
 
     def _log_densities_of_groups(

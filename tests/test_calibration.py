@@ -30,6 +30,7 @@ from skokde._calibration import (
 from skokde._engine.class_density import build_class_density
 from skokde._engine.covariance import STRUCTURES
 from skokde._engine.experts import reference_part
+from skokde._engine.neighbors import Neighbors
 from skokde._engine.pooling import FARTHEST_CLASS, Discriminant, LogLinearPool, learn_pool
 from skokde._engine.state import State
 from skokde._engine.transformation import Transformation
@@ -216,12 +217,17 @@ def by_hand(X, y, n_classes, parameters):
             predicted[c] = predicted[c][-ceil(N_KEPT * shares[c]) :]
         means = means_of_discriminant(X[before], y[before], states, settings)
         q = Discriminant.of(means, shared, settings.structure)
+        others = [q.log_densities(X[rows])]
+        if settings.pools_neighbors:
+            neighbors = Neighbors.of([state.mixture for state in states], q.frame)
+            own = np.array([y[i] if i < start else -1 for i in rows])
+            others.append(neighbors.log_ratios(X[rows], own))
         if not pool.count:
             pool = pool._replace(exponents=pool.exponents * trust(start / n_classes, X.shape[1]))
         pool = learn_pool(
             pool,
             np.log(shares),
-            np.array([*log_density.transpose(2, 0, 1), q.log_densities(X[rows])]),
+            np.array([*log_density.transpose(2, 0, 1), *others]),
             y[rows],
             np.array(weights),
             float(end),
@@ -247,7 +253,8 @@ def test_pool_is_learned_from_predictions_of_each_window(covariance_type, expert
     classifier = OnlineKDEClassifier(**parameters).fit(X, y)
     expected = by_hand(X, y, 3, parameters)
     pool = classifier._calibration.pool
-    assert len(pool.exponents) == 1 + N_GROUPS[covariance_type].get(experts, 1)
+    n_others = 1 + (experts == "of all kinds")  # a discriminant, and votes
+    assert len(pool.exponents) == n_others + N_GROUPS[covariance_type].get(experts, 1)
     assert pool.count > 20.0
     np.testing.assert_allclose(pool.weights, expected.weights, atol=1e-5)
     np.testing.assert_allclose(pool.precision, expected.precision, rtol=1e-4, atol=1e-4)
@@ -341,13 +348,17 @@ def test_probabilities_are_those_of_the_pool(covariance_type, threshold):
     np.testing.assert_allclose(classifier._calibration.covariance, shared, rtol=1e-9)
     means = means_of_discriminant(X, y, classifier._states(), settings)
     q = Discriminant.of(means, shared, STRUCTURES[covariance_type]).log_densities(new)
-    pool = classifier._calibration.pool.pruned(len(log_densities))
+    votes = settings.pools_neighbors
+    pool = classifier._calibration.pool.pruned(len(log_densities), with_votes=votes)
     if threshold == "predictive":  # some groups are not scored
         assert not pool.exponents.all()
     else:
         np.testing.assert_array_equal(pool.weights, classifier._calibration.pool.weights)
-    (*t, s), b = pool.exponents, pool.offsets
+    b, s = pool.offsets, pool.exponents[len(log_densities)]
     assert s > 0.0
+    t = np.delete(pool.exponents, len(log_densities))
+    if votes:
+        log_densities.append(classifier._log_ratios_of_neighbors(new, settings))
     tempered = sum(t_j * logs for t_j, logs in zip(t, log_densities, strict=True))
     shares = twins.shrunk_prior(classifier.class_count_)
     expected = contaminated(classifier, np.log(shares) + b + tempered + s * q, shares)
@@ -394,7 +405,7 @@ def test_before_the_first_window_ends_it_is_bayes_rule_tempered():
         first = settings.first_exponents[: len(exponents)]
         np.testing.assert_allclose(first, exponents, rtol=1e-15)
         pool = classifier._calibration.pool.adapted(settings.first_exponents)
-        np.testing.assert_allclose(pool.weights, exponents + [0.0] * 4, rtol=1e-15)
+        np.testing.assert_allclose(pool.weights, exponents + [0.0] * 5, rtol=1e-15)
         densities = [d._class_density(settings) for d in classifier.estimators_]
         logs = [density.log_densities(X) @ exponents for density in densities]
         np.testing.assert_allclose(
@@ -782,7 +793,7 @@ def test_a_row_far_out_is_no_surer_than_what_was_learned(covariance_type):
     far = np.array([[20.0, 20.0], [30.0, -20.0]])
     joint = classifier.predict_joint_log_proba(far)
     assert (np.abs(np.diff(joint)) > 2.0 * FARTHEST_CLASS).all()
-    pruned = pool.pruned(classifier._scoring_settings().n_pooled)
+    pruned = pool.pruned(classifier._scoring_settings().n_pooled, with_votes=True)
     most = pruned.exponents.sum() * FARTHEST_CLASS
     most += np.ptp(log_prior + pruned.offsets)
     assert (classifier.predict_log_proba(far) >= -most - 1e-9).all()

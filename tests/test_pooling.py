@@ -423,19 +423,22 @@ def random_pool(seed, n_groups, count, n_discriminants=1, n_classes=3):
 
 
 @pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("with_votes", [False, True])
 @pytest.mark.parametrize("n_groups", [1, 2, 4])
-def test_groups_of_no_use_go_as_long_as_the_loss_allows(n_groups, seed):
-    pool = random_pool(seed, n_groups, count=500.0)
-    pruned = pool.pruned(n_groups)
+def test_groups_of_no_use_go_as_long_as_the_loss_allows(n_groups, with_votes, seed):
+    pool = random_pool(seed, n_groups, count=500.0, n_discriminants=1 + with_votes)
+    pruned = pool.pruned(n_groups, with_votes=with_votes)
     gone = pruned.exponents[:n_groups] == 0.0
     assert n_groups == 1 or not gone.all() or not pool.exponents[:n_groups].any()
     zero = np.append(gone, pool.exponents[n_groups:] == 0.0)
+    zero[-1] |= with_votes and pruned.exponents[-1] == 0.0
     rise, weights = least_rise(pool, zero, n_groups)
     assert rise <= pool.allowed_rise
     np.testing.assert_allclose(pruned.weights, weights, atol=1e-4)
     # None of those that are left could go, too.
-    for group in np.flatnonzero(~gone) if np.count_nonzero(~gone) > 1 else []:
-        more = zero | (np.arange(len(zero)) == group)
+    left = np.flatnonzero(~gone).tolist() if np.count_nonzero(~gone) > 1 else []
+    for number in left + [len(zero) - 1] * (with_votes and not zero[-1]):
+        more = zero | (np.arange(len(zero)) == number)
         assert least_rise(pool, more, n_groups)[0] > pool.allowed_rise
     np.testing.assert_array_equal(pruned.precision, pool.precision)
 
@@ -456,6 +459,9 @@ def test_some_groups_go_and_some_stay():
     pools = [random_pool(seed, 4, count=500.0) for seed in range(30)]
     left = [np.count_nonzero(pool.pruned(4).exponents[:4]) for pool in pools]
     assert {1, 2, 3} <= set(left)
+    pools = [random_pool(seed, 4, count=500.0, n_discriminants=2) for seed in range(30)]
+    votes = [bool(pool.pruned(4, with_votes=True).exponents[-1]) for pool in pools]
+    assert set(votes) == {False, True}
 
 
 def test_no_group_goes_before_any_prediction():

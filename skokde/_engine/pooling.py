@@ -187,7 +187,7 @@ class LogLinearPool(NamedTuple):
         precision[np.ix_(at, at)] = pool.precision
         return pool._replace(offsets=offsets, precision=precision)
 
-    def pruned(self, n_groups: int) -> Self:
+    def pruned(self, n_groups: int, *, with_votes: bool = False) -> Self:
         """With zero exponents for the groups of experts that are next to no use.
 
         One goes at a time, the one without which the loss is least: the other weights make up for
@@ -197,18 +197,25 @@ class LogLinearPool(NamedTuple):
         ----------
         n_groups : int
             The first densities.
+        with_votes : bool, default=False
+            Whether the last exponent is one of votes, which may go as well.
         """
         precision = self.precision.copy()
         precision[:n_groups, :n_groups] += AS_IF_TOLD_APART * self.count
         assumed = self._replace(precision=precision)
         least = assumed._least_loss_without(self.exponents <= 0.0)
-        while np.count_nonzero(~least.zero[:n_groups]) > 1:
+        candidates = np.arange(len(self.exponents)) < n_groups
+        candidates[-1] |= with_votes
+        while True:
             fewer, allowed = least, self.allowed_rise
+            removable = candidates & ~least.zero
+            if np.count_nonzero(removable[:n_groups]) == 1:
+                removable[:n_groups] = False
             # None rises by less than where no exponent comes to zero besides.
-            for group, bound in assumed._least_rises(least, n_groups):
+            for number, bound in assumed._least_rises(least, removable):
                 if bound > allowed:
                     break
-                without = least.zero | (np.arange(len(least.zero)) == group)
+                without = least.zero | (np.arange(len(least.zero)) == number)
                 tried = assumed._least_loss_without(without)
                 if tried.rise <= allowed:
                     fewer, allowed = tried, tried.rise
@@ -225,17 +232,17 @@ class LogLinearPool(NamedTuple):
         impurity = (offsets - PRIOR_PRECISION).sum()
         return float(np.clip(USE_FOR_IMPURITY * impurity, *self.count * BOUNDS_OF_USE))
 
-    def _least_rises(self, least: LeastLoss, n_groups: int) -> list[tuple[int, float]]:
-        """Each group that is left, and the rise without it as long as none goes below zero.
+    def _least_rises(self, least: LeastLoss, removable: np.ndarray) -> list[tuple[int, float]]:
+        """Each density that may go, and the rise without it as long as none goes below zero.
 
         The least rise stands first.
         """
         free = np.flatnonzero(np.append(~least.zero, np.ones(len(self.offsets), dtype=bool)))
         variances = np.diag(np.linalg.inv(self.precision[np.ix_(free, free)]))
         rises = least.rise + 0.5 * least.weights[free] ** 2 / variances
-        groups = free < n_groups
-        order = np.argsort(rises[groups], kind="stable")
-        return list(zip(free[groups][order].tolist(), rises[groups][order].tolist(), strict=True))
+        may_go = np.isin(free, np.flatnonzero(removable))
+        order = np.argsort(rises[may_go], kind="stable")
+        return list(zip(free[may_go][order].tolist(), rises[may_go][order].tolist(), strict=True))
 
     def _least_loss_without(self, zero: np.ndarray) -> LeastLoss:
         """Where some exponents are zero, an array of bool, and none of the others is below it."""
