@@ -12,7 +12,7 @@ the last rows of the class that were predicted before it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import sqrt
 from typing import NamedTuple
 
@@ -369,12 +369,8 @@ class Calibration(NamedTuple):
         codes, rows = np.searchsorted(seen, used.codes), np.arange(len(used.codes))
         # Their classes have learned the earlier ones.
         log_densities[:, rows[:-n], codes[:-n]] = used.log_densities[:-n].T
-        moments = [discriminant_moments(pending.states[c], settings) for c in seen]
-        discriminants = linear_discriminants(moments, self.covariance, settings.structure)
-        others = [discriminant.log_densities(used.rows) for discriminant in discriminants]
-        if settings.pools_neighbors:
-            own = np.where(rows < len(rows) - n, codes, -1)
-            others.append(Neighbors.of(mixtures, discriminants[0].frame).log_ratios(used.rows, own))
+        own = np.where(rows < len(rows) - n, codes, -1)
+        others = log_ratios_besides([pending.states[c] for c in seen], used.rows, own, settings)
         pool = self.pool
         if len(seen) > 1:  # else there is nothing to tell apart
             count = float(pending.class_count[seen].mean())
@@ -391,6 +387,35 @@ class Calibration(NamedTuple):
         own = np.maximum(log_densities[:, rows[-n:], codes[-n:]].T, LOWEST)
         replay = earlier.followed_by(new._replace(log_densities=own))
         return calibration._replace(pool=pool, replay=replay.last(n_kept(shares)))
+
+
+def log_ratios_besides(
+    states: Sequence[State], X: np.ndarray, own: np.ndarray, settings: Settings
+) -> np.ndarray:
+    """What is pooled of classes besides densities: discriminants, and votes if there are any.
+
+    Parameters
+    ----------
+    states : sequence of State
+        One for each class.
+    X : (n, d) array
+    own : (n,) array of intp
+        See `Neighbors.log_ratios`.
+    settings : Settings
+        With the covariance within the classes.
+
+    Returns
+    -------
+    (n_others, n, n_classes) array
+    """
+    moments = [discriminant_moments(state, settings) for state in states]
+    covariance, structure = settings.shrinkage_target, settings.structure
+    discriminants = linear_discriminants(moments, covariance, structure)
+    others = [discriminant.log_densities(X) for discriminant in discriminants]
+    if settings.pools_neighbors:
+        neighbors = Neighbors.of([state.mixture for state in states], discriminants[0].frame)
+        others.append(neighbors.log_ratios(X, own))
+    return np.array(others)
 
 
 def followed(class_count: np.ndarray, settings: Settings) -> float:

@@ -773,7 +773,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
             return pool, pruned.of_groups(scored), tuple(scored.tolist())
 
         # The value holds the pool: as long as it is the same object it has not changed.
-        key = id(pool), n_pooled, len(settings.memories), settings.pools_neighbors
+        key = id(pool), n_pooled, len(settings.memories)
         return self._snapshot.lasting("scored pool", key, make)[1:]
 
     def _log_densities_of_groups(
@@ -1164,7 +1164,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         points = self._of_classes(
             "points", frame, codes, lambda density: points_of(density._mixture.means, frame)
         )
-        return Neighbors.of([self.estimators_[c]._mixture for c in codes], frame, points)
+        return Neighbors.of([density._mixture for density in self._seen()], frame, points)
 
     def _make_discriminants(self, settings: Settings) -> list[Discriminant]:
         """Those of the row before, unless what they are made of has changed."""

@@ -19,17 +19,16 @@ from skokde._calibration import (
     Mapper,
     ReplayBuffer,
     followed,
+    log_ratios_besides,
     n_kept,
     serially,
     shares_of,
 )
 from skokde._engine.class_density import build_class_density
-from skokde._engine.experts import discriminant_moments
 from skokde._engine.merging import HeldOut
 from skokde._engine.mixture import Mixture
-from skokde._engine.neighbors import Neighbors
 from skokde._engine.outliers import inlier_moments
-from skokde._engine.pooling import LogLinearPool, learn_pool, linear_discriminants
+from skokde._engine.pooling import LogLinearPool, learn_pool
 from skokde._engine.shrinkage import pooled_within_covariance
 from skokde._engine.state import Settings, State
 from skokde._ranks import LOWEST
@@ -162,13 +161,8 @@ def relearned(
     log_densities = np.transpose(in_threads(log_densities_of, known.tolist()), (2, 1, 0))
     numbers, before = np.arange(len(codes)), ~np.isnan(rows.log_densities[:, 0])
     log_densities[:, numbers[before], codes[before]] = rows.log_densities[before].T
-    moments = [discriminant_moments(held_out[code].state, settings) for code in known]
-    discriminants = linear_discriminants(moments, settings.shrinkage_target, settings.structure)
-    others = [discriminant.log_densities(rows.rows) for discriminant in discriminants]
-    if settings.pools_neighbors:
-        mixtures = [held_out[code].state.mixture for code in known]
-        neighbors = Neighbors.of(mixtures, discriminants[0].frame)
-        others.append(neighbors.log_ratios(rows.rows, np.where(before, codes, -1)))
+    states, own = [held_out[code].state for code in known], np.where(before, codes, -1)
+    others = log_ratios_besides(states, rows.rows, own, settings)
     learned = learn_pool(
         pool.of_classes(known),
         np.log(shares[known]),

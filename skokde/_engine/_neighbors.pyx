@@ -30,7 +30,7 @@ cdef inline double square_of_distance(
 
 cdef struct Nearest:
     # Components in order of their distance: up to that which has the last of so many samples, or
-    # as many components as there is room for.
+    # as many components as there is room for. The others are at the distance `left_out` at least.
     Py_ssize_t n
     double total, left_out
 
@@ -43,7 +43,6 @@ cdef Nearest find_nearest(
     double[::1] squares,
     Py_ssize_t[::1] numbers,
 ) noexcept nogil:
-    # What is left out is at this distance at least.
     cdef Py_ssize_t i, j, most = squares.shape[0]
     cdef double square, bound = DBL_MAX
     cdef Nearest found
@@ -118,9 +117,9 @@ def votes_of_nearest(
     for j in range(k):
         if not 0 <= codes[j] < n_classes:
             raise ValueError("codes must be numbers of classes")
-    out, of_ties = np.zeros((n, n_classes)), np.empty(n_classes)
+    out = np.zeros((n, n_classes))
     cdef double[:, ::1] votes = out
-    cdef double[::1] squares = np.empty(most), tied = of_ties
+    cdef double[::1] squares = np.empty(most), tied = np.empty(n_classes)
     cdef Py_ssize_t[::1] numbers = np.empty(most, dtype=np.intp)
     with nogil:
         for i in range(n):

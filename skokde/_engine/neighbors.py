@@ -17,8 +17,9 @@ from skokde._engine.missing import by_known_features
 from skokde._engine.mixture import Mixture
 from skokde._engine.whitening import FactorFrame, Frame
 
-# So many samples vote, or fewer if that takes more components than these.
-N_NEAREST, MOST_COMPONENTS = 8, 9
+# So many samples vote, or fewer if that takes more components than these: a row's own may be one.
+N_NEAREST = 8
+MOST_COMPONENTS = N_NEAREST + 1
 # The shares of the classes among all samples vote as so many samples.
 PRIOR_COUNT = 1.0
 # Of the logarithms: the smaller they are, the more has to speak for a large exponent in the pool.
