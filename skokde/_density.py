@@ -889,7 +889,7 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
 
         # Where the covariances are the same object they have not changed; the value holds it. The
         # one before is asked for again by rows that are predicted later than they came.
-        name = "reference", target is None, settings.transformed
+        name = "reference", target is None, settings.transformed, len(settings.shapes)
         return self._snapshot.lasting(name, key, make, n_kept=2)[1]
 
     def _reference_memories(self, state: State, settings: Settings) -> KDE:

@@ -19,6 +19,7 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from skokde._engine import recent
+from skokde._engine._mixing import mixture_weights
 from skokde._engine.bandwidth import KernelFrame
 from skokde._engine.covariance import CovarianceStructure, FullCovariance, LowRankCovariance
 from skokde._engine.families import family_of
@@ -65,7 +66,7 @@ LEAST_SHARE_LEFT = 0.5
 ROUNDED_TO = 2.0**30
 
 
-# Of those of a density, which are asked for; None: all.
+# Of those of the leading shapes of a density, which are asked for; None: all of all shapes.
 Groups = tuple[bool, ...] | None
 
 
@@ -360,34 +361,18 @@ class Experts(NamedTuple):
             return KDE(self.families, (np.ones((2, 1, 1)),), 1)
         counts = self.grid.counts(expert_counts, settings)
         _, of_gaussians, of_shrunk = by_kind(expert_counts, settings)
-        widths = self.grid.widths
-        scored = self.matter[:, :, None] & widths
+        scored = self.matter[:, :, None] & self.grid.widths
         held = np.where(scored, self.grid.where_scored(counts), 0.0)[:, self.matter.any(axis=0)]
-        total = held.sum() + of_gaussians.sum() + of_shrunk.sum()
-        # Of each shape, narrow kernels and wide ones are groups of experts, with the Gaussians.
-        narrow = np.arange(widths.shape[1]) < settings.bandwidth.n_narrow
-        sides = np.array([narrow, ~narrow] if narrow.any() else [~narrow])
-        of_sides = held[:, None] * sides[:, None]
-        totals = of_sides.sum(axis=(2, 3)) + of_gaussians.sum(axis=1)[:, None]
-        totals[0] += of_shrunk.sum()
-        shape, group = np.indices(totals.shape)
-        group += 1 + shape * len(sides)
-        of_kernels = np.zeros((len(held), 1 + settings.n_groups, *held.shape[1:]))
-        of_kernels[:, 0] = held / total
-        of_kernels[shape, group] = of_sides / totals[:, :, None, None]
-        of_mean = np.zeros((len(held), 1 + settings.n_groups, of_gaussians.shape[1]))
-        of_mean[:, 0] = of_gaussians / total
-        of_mean[shape, group] = of_gaussians[:, None] / totals[:, :, None]
         # All families are at the same resolutions.
-        weights = self.families[0].weights(np.concatenate(of_kernels), np.concatenate(of_mean))
-        # Shrunk ones are among the experts of the first shape.
-        shares = np.zeros((1 + settings.n_groups, 1, 1))
-        shares[0], shares[1 : 1 + len(sides), 0, 0] = 1.0 / total, 1.0 / totals[0]
-        return KDE(
-            (*self.families, *self.shrunk),
-            (*np.split(weights, len(held)), *(count * shares * MEAN_ALONE for count in of_shrunk)),
-            len(self.families),
+        weights, shares = mixture_weights(
+            held,
+            of_gaussians,
+            of_shrunk,
+            self.families[0].models.there,
+            settings.bandwidth.n_narrow,
         )
+        families = *self.families, *self.shrunk
+        return KDE(families, (*weights, *shares), len(self.families))
 
 
 def first_levels(resolutions: np.ndarray) -> np.ndarray:
@@ -659,16 +644,27 @@ def reference_kde(
         part = settings.transformation.mixture(part)
     grid = Grid.of(state.partitions, settings)
     kde = Experts.of(part, grid, settings, counts, kernel_frame).mixed(counts, settings)
-    return kde if groups is None else kde.of_groups(groups)
+    return kde if groups is None or all(groups) else kde.of_groups(groups)
 
 
 REFERENCES = References(reference_kde, recent.reference_memories, up_to_date)
+
+
+def of_leading_shapes(state: State, settings: Settings, n: int) -> tuple[State, Settings]:
+    """A state whose experts are those of the first shapes alone, and its settings."""
+    if n == len(settings.shapes):
+        return state, settings
+    estimates, gaussians, shrunk = by_kind(state.expert_counts, settings)
+    counts = np.concatenate([estimates[:n].ravel(), gaussians[:n].ravel(), shrunk])
+    return state._replace(expert_counts=counts), settings._replace(shapes=settings.shapes[:n])
 
 
 def build_estimates(
     state: State, settings: Settings, references: References, groups: Groups = None
 ) -> KDE:
     """The density estimate of all samples of a model that is not empty, up to date."""
+    if groups is not None:
+        state, settings = of_leading_shapes(state, settings, len(groups) // settings.n_sides)
     kde, mixture = references.estimates(state, settings, groups), state.mixture
     n = reference_part(state, settings).n_components
     if n == mixture.n_components:
@@ -705,7 +701,8 @@ def build_kde(
     references : References, default=REFERENCES
         They may know already what they give.
     groups : tuple of bool, default=None
-        Which groups of experts; by default all.
+        Which groups of experts of the first shapes, the others of which are left out; by default
+        all of all shapes.
     """
     state = references.up_to_date(adapted(state, settings), settings)
     kde = build_estimates(state, settings, references, groups)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from skokde._engine._moments import match_group_moments
+from skokde._engine._resolutions import distinct_groups
 from skokde._engine.covariance import CovarianceStructure, structure_of
 
 
@@ -76,46 +77,22 @@ class Resolutions(NamedTuple):
             At each resolution, the finest first, the number of each component's group. Components
             after the first n stay as they are.
         """
-        n_resolutions, n = partitions.shape
-        n_groups = partitions.max(axis=1, initial=-1) + 1
-        labels = (partitions + (np.cumsum(n_groups) - n_groups)[:, None]).ravel()
-        sizes = np.bincount(labels)
-        order = np.argsort(labels, kind="stable")
-        # Of each group the resolution, and its first member, which is all of some.
-        first, member = np.divmod(order[np.cumsum(sizes) - sizes], max(n, 1))
-        # Where a group is as large as at the resolution before it is the same.
-        size = sizes[labels].reshape(n_resolutions, n)
-        changes = np.ones((n_resolutions + 1, n), dtype=bool)
-        changes[1:-1] = size[1:] != size[:-1]
-        new = changes[first, member]
-        merged, alone = new & (sizes > 1), new & (sizes == 1)
-        span = first * n_resolutions + last_unchanged(changes)[first, member]
-        members = order[merged[labels[order]]]
-        counts, means, covariances = structure_of(model.covariances).group_moments(
-            model.counts[:n],
-            model.means[:n],
-            model.covariances,
-            members % max(n, 1),
-            np.append(0, np.cumsum(sizes[merged])),
+        n, count = partitions.shape[1], model.counts.sum()
+        own, diracs, members, starts, parts, there = distinct_groups(
+            partitions, model.n_components, len(model.covariances)
         )
-        m = len(model.covariances)
-        is_compound = alone & (member < m)
-        is_dirac = alone & (member >= m)
-        own, diracs = member[is_compound], member[is_dirac]
-        later = np.full(model.n_components - n, n_resolutions - 1)
-        parts = np.concatenate([span[is_compound], span[merged], span[is_dirac], later])
-        spans, parts = np.unique(parts, return_inverse=True)
-        number = np.arange(n_resolutions)
-        begin, end = np.divmod(spans, n_resolutions)
-        count = model.counts.sum()
+        counts, means, covariances = structure_of(model.covariances).group_moments(
+            model.counts, model.means, model.covariances, members, starts
+        )
+        weights = [model.counts[own], counts, model.counts[diracs], model.counts[n:]]
+        places = [model.means[own], means, model.means[diracs], model.means[n:]]
         return cls(
             count,
-            np.concatenate([model.counts[own], counts, model.counts[diracs], model.counts[n:]])
-            / count,
-            np.concatenate([model.means[own], means, model.means[diracs], model.means[n:]]),
+            np.concatenate(weights) / count,
+            np.concatenate(places),
             np.concatenate([model.covariances[own], covariances]),
             parts,
-            (begin[:, None] <= number) & (number <= end[:, None]),
+            there,
         )
 
     @property
@@ -259,22 +236,6 @@ class Mixture(NamedTuple):
         """Drop components whose count has underflowed, as far as sums of squares go."""
         keep = self.counts > 1e-150 * self.counts.sum()
         return self if keep.all() else self.part(keep)
-
-
-def last_unchanged(changes: np.ndarray) -> np.ndarray:
-    """The last resolution (n_resolutions, n) at which all is as at each one.
-
-    Parameters
-    ----------
-    changes : (n_resolutions + 1, n) array of bool
-        What differs from the resolution before; all of the last row does.
-    """
-    last = np.empty((len(changes) - 1, changes.shape[1]), dtype=np.intp)
-    upcoming = np.zeros(changes.shape[1], dtype=np.intp)
-    for number in reversed(range(len(last))):
-        upcoming = np.where(changes[number + 1], number, upcoming)
-        last[number] = upcoming
-    return last
 
 
 def moments_of_groups(

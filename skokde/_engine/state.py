@@ -126,15 +126,12 @@ class Settings(NamedTuple):
 
         Returns
         -------
-        list of two tuples of n_groups bools
-            Of the density in transformed coordinates, and in the data's.
+        list of two tuples of bools
+            Of the density in transformed coordinates, and in the data's, those of the shapes that
+            are pooled there.
         """
-        chosen, out = list(chosen or self.n_pooled * [True]), []
-        for n_shapes in self.n_pooled_shapes:
-            n = n_shapes * self.n_sides
-            out.append((*chosen[:n], *(self.n_groups - n) * [False]))
-            del chosen[:n]
-        return out
+        chosen, n = tuple(chosen or self.n_pooled * [True]), self.n_pooled_transformed
+        return [chosen[:n], chosen[n:]]
 
     @property
     def n_densities(self) -> int:
