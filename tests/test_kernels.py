@@ -13,12 +13,14 @@ from marks import quick
 from skokde._engine import (
     _append,
     _compression,
+    _expert_weights,
     _goldberger,
     _hellinger,
     _log_density,
     _moments,
     _neighbors,
     _outliers,
+    _resolutions,
     _roughness,
     _row_density,
     _whitening,
@@ -96,6 +98,64 @@ def test_numbers_that_are_no_classes_do_not_vote():
     for codes in (intp([0, 2]), intp([-1, 0])):
         with pytest.raises(ValueError, match="numbers of classes"):
             _neighbors.votes_of_nearest(*arguments, codes, 2, 1.0, 1)
+
+
+def random_partitions(rng, n, n_resolutions):
+    """Each merges some groups of the one before, or none; some have groups without a member."""
+    labels, out = rng.permutation(n), []
+    for _ in range(n_resolutions):
+        n_groups = labels.max(initial=0) + 1
+        fewer = np.where(rng.random(n_groups) < 0.3, rng.integers(0, n_groups, n_groups), range(n))
+        out.append(labels)
+        labels = fewer[labels] if rng.random() < 0.7 else labels
+        n = labels.max(initial=0) + 1
+    return intp(out)
+
+
+@pytest.mark.parametrize("n_resolutions", [1, 2, 3, 6])
+@pytest.mark.parametrize("n", [1, 2, 7, 20])
+def test_distinct_groups(n, n_resolutions):
+    n_held = 0
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        partitions, n_compounds = random_partitions(rng, n, n_resolutions), rng.integers(n + 1)
+        arguments = partitions, n + int(rng.integers(3)), int(n_compounds)
+        found, expected = (f.distinct_groups(*arguments) for f in (_resolutions, twins))
+        for got, as_it_should_be in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(got, np.reshape(as_it_should_be, np.shape(got)))
+            assert len(got) == len(as_it_should_be)
+        n_held += len(found[-1]) > 1
+    assert n_held or n_resolutions == 1 or n == 1
+
+
+def test_partitions_of_no_component():
+    *none, there = _resolutions.distinct_groups(np.empty((3, 0), dtype=np.intp), 0, 0)
+    assert [array.tolist() for array in none] == [[], [], [], [0], []]
+    assert there.shape == (0, 3)
+    *_, parts, there = _resolutions.distinct_groups(np.empty((3, 0), dtype=np.intp), 2, 0)
+    assert (parts.tolist(), there.tolist()) == ([0, 0], [[True, True, True]])
+
+
+def test_numbers_that_are_no_groups_are_refused():
+    for wrong in ([0, 2], [-1, 0]):
+        with pytest.raises(ValueError, match="There is no group"):
+            _resolutions.distinct_groups(intp([wrong]), 2, 0)
+
+
+@pytest.mark.parametrize("n_narrow", [0, 2, 3])
+@pytest.mark.parametrize("n_shapes", [1, 2, 3])
+@pytest.mark.parametrize(("n_gaussians", "n_shrunk"), [(3, 0), (3, 2), (0, 0), (1, 1)])
+def test_mixture_weights(n_gaussians, n_shrunk, n_shapes, n_narrow):
+    for seed in SEEDS:
+        rng = np.random.default_rng(seed)
+        estimates = rng.uniform(size=(n_shapes, 3, 4)) * rng.integers(0, 2, size=(n_shapes, 3, 4))
+        estimates[:, 0] += 1e-3  # each group has some weight
+        gaussians, shrunk = rng.uniform(size=(n_shapes, n_gaussians)), rng.uniform(size=n_shrunk)
+        there = rng.random((5, 3)) < 0.5
+        arguments = estimates, gaussians, shrunk, there, n_narrow
+        found, expected = (f.mixture_weights(*arguments) for f in (_expert_weights, twins))
+        for got, as_it_should_be in zip(found, expected, strict=True):
+            np.testing.assert_allclose(got, as_it_should_be, rtol=1e-13, atol=0.0)
 
 
 @pytest.mark.parametrize("farthest", [1.5, 3.0, 20.0])
@@ -1136,7 +1196,19 @@ def entries(covariance_type):
             (means[:5], means, weights, members % 3, 3, 0.5, 4),
             free=(0,),
         ),
+        Entry(
+            _expert_weights.mixture_weights,
+            (np.ones((2, 3, 4)), np.ones((2, 3)), np.ones(2), np.ones((5, 3), dtype=bool), 2),
+            free=(2, 3),
+            free_last=(0, 1),
+        ),
         Entry(_outliers.inliers, (*mixture, 0.1, 2.56, 20.0), free=(2,)),
+        Entry(
+            _resolutions.distinct_groups,
+            (np.zeros((2, 6), dtype=np.intp), 8, 4),
+            free=(0,),
+            free_last=(0,),
+        ),
         Entry(_roughness.roughness, (*mixture, 0.1, False), free=(2,)),
         Entry(_whitening.standardize, (means[0], covs[:1], 1e-290)),
         Entry(_whitening.roots, (np.eye(d), 1e-9, 0.01)),
@@ -1154,12 +1226,14 @@ def test_no_compiled_function_is_missing_here():
     modules = (
         _append,
         _compression,
+        _expert_weights,
         _goldberger,
         _hellinger,
         _log_density,
         _moments,
         _neighbors,
         _outliers,
+        _resolutions,
         _roughness,
         _row_density,
         _whitening,

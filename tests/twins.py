@@ -737,3 +737,58 @@ def votes_of_nearest(points, others, counts, codes, n_classes, n_samples, most):
         ties = np.bincount(codes[tied], counts[tied], minlength=n_classes)
         of_classes += min(1.0, left / ties.sum()) * ties
     return votes
+
+
+def distinct_groups(partitions, n_components, n_compounds):
+    n_groups = partitions.max(axis=1, initial=-1) + 1
+    groups = [
+        [set_of(labels, g) for g in range(n)]
+        for labels, n in zip(partitions, n_groups, strict=True)
+    ]
+    found = []
+    for first, of_first in enumerate(groups):
+        for group in of_first:
+            if group and not (first and group in groups[first - 1]):
+                last = first
+                while last + 1 < len(groups) and group in groups[last + 1]:
+                    last += 1
+                found.append((group, (first, last)))
+    own = [(group, span) for group, span in found if len(group) == 1 and group[0] < n_compounds]
+    merged = [(group, span) for group, span in found if len(group) > 1]
+    diracs = [(group, span) for group, span in found if len(group) == 1 and group[0] >= n_compounds]
+    later = (n_components - partitions.shape[1]) * [(0, len(partitions) - 1)]
+    spans = [span for _, span in own + merged + diracs] + later
+    numbers = sorted(set(spans))
+    return (
+        [group[0] for group, _ in own],
+        [group[0] for group, _ in diracs],
+        [member for group, _ in merged for member in group],
+        np.cumsum([0, *(len(group) for group, _ in merged)]),
+        [numbers.index(span) for span in spans],
+        [[first <= r <= last for r in range(len(partitions))] for first, last in numbers],
+    )
+
+
+def set_of(labels, group):
+    return tuple(np.flatnonzero(labels == group).tolist())
+
+
+def mixture_weights(estimates, gaussians, shrunk, there, n_narrow):
+    n_shapes, _, n_kernels = estimates.shape
+    sides = [range(n_narrow), range(n_narrow, n_kernels)] if n_narrow else [range(n_kernels)]
+    groups = [(range(n_shapes), range(n_kernels))]
+    groups += [([shape], side) for shape in range(n_shapes) for side in sides]
+    weights = np.zeros((n_shapes, len(groups), len(there), n_kernels + gaussians.shape[1]))
+    of_shrunk = np.zeros((len(shrunk), len(groups), 2, 1))
+    for number, (shapes, side) in enumerate(groups):
+        for shape in shapes:
+            for width in side:
+                weights[shape, number, :, width] = there @ estimates[shape, :, width]
+            weights[shape, number, -1, n_kernels:] = gaussians[shape]
+        if 0 in shapes:
+            of_shrunk[:, number, 1, 0] = shrunk
+        total = gaussians[list(shapes)].sum() + of_shrunk[:, number].sum()
+        total += estimates[np.ix_(shapes, range(estimates.shape[1]), side)].sum()
+        weights[:, number] /= total
+        of_shrunk[:, number] /= total
+    return weights, of_shrunk

@@ -36,7 +36,10 @@ def distinct_groups(
     cdef Py_ssize_t r, i, g, begin, end, n_labels, n_merged
     cdef Py_ssize_t n_own = 0, n_diracs = 0, n_members = 0, n_groups = 0, n_parts = 0, later
     if n_resolutions < 1 or not 0 <= n_compounds <= n_components or n > n_components:
-        raise ValueError("Partitions are not of these components.")
+        raise ValueError(
+            f"Shapes do not belong together, with {n_components} components, {n_compounds} of them "
+            f"compounds, and {n_resolutions} partitions of {n}."
+        )
     for r in range(n_resolutions):
         for i in range(n):
             if not 0 <= partitions[r, i] < n:

@@ -19,7 +19,7 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from skokde._engine import recent
-from skokde._engine._mixing import mixture_weights
+from skokde._engine._expert_weights import mixture_weights
 from skokde._engine.bandwidth import KernelFrame
 from skokde._engine.covariance import CovarianceStructure, FullCovariance, LowRankCovariance
 from skokde._engine.families import family_of

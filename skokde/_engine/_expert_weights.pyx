@@ -1,4 +1,4 @@
-"""What each density counts in mixtures of experts."""
+"""What each expert counts in mixtures of them."""
 
 import numpy as np
 
@@ -41,7 +41,10 @@ def mixture_weights(
         n_parts < 1 or there.shape[1] != n_resolutions or gaussians.shape[0] != n_shapes
         or not 0 <= n_narrow <= n_kernels
     ):
-        raise ValueError("Counts of experts do not belong to this model.")
+        raise ValueError(
+            f"Shapes do not belong together, with estimates at {n_resolutions} resolutions of "
+            f"{n_shapes} shapes."
+        )
     out = np.zeros((n_shapes, 1 + n_groups, n_parts, n_kernels + n_gaussians))
     shares = np.zeros((shrunk.shape[0], 1 + n_groups, 2, 1))
     cdef double[:, :, :, ::1] weight = out, share = shares
