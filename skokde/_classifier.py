@@ -11,7 +11,6 @@ from numpy.typing import ArrayLike
 from sklearn.base import ClassifierMixin, clone
 from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets, unique_labels
-from sklearn.utils.validation import check_is_fitted
 
 from skokde._base import BaseOnlineKDE, Snapshot, features_of, one_blas_thread, unchanged_on_error
 from skokde._calibration import Calibration, Mapper, PendingBatch, class_scores
@@ -202,6 +201,8 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         "_class_memory",
     )
     _takes_missing_values = True
+    # The covariances of classes are shrunk to what all classes tell.
+    _tries_shrunk = False
 
     def __init__(
         self,
@@ -558,7 +559,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         >>> classifier.distribution().n_features
         4
         """
-        check_is_fitted(self)
+        self._check_is_fitted()
         asked = self._scoring_settings(), getattr(self, "feature_names_in_", None), dimensions
         if label is not None:
             codes = np.flatnonzero(self.classes_ == label).tolist()
@@ -608,7 +609,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         >>> X.shape, y.shape, classifier.score(X, y) > 0.9
         ((100, 4), (100,), True)
         """
-        check_is_fitted(self)
+        self._check_is_fitted()
         n, rng = check_n_samples(self, n_samples), check_random_state(random_state)
         prior = self.class_prior_
         codes = rng.choice(len(prior), size=n, p=prior)
@@ -728,7 +729,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
             )
 
     def _checked(self, X: ArrayLike) -> np.ndarray:
-        check_is_fitted(self)
+        self._check_is_fitted()
         return check_rows(self, X, reset=False)
 
     def _log_densities(self, X: np.ndarray, prior: np.ndarray) -> np.ndarray:
@@ -836,7 +837,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         check_flag(self, "calibrate")
         self._check_priors()
         self._check_n_jobs()
-        for estimator in self.estimators_:
+        for estimator in self._begun()[:1]:  # the others have the same
             estimator._check_structure(settings)
         code_of = {label: code for code, label in enumerate(self.classes_.tolist())}
         unknown = set(y.tolist()).difference(code_of)
@@ -1085,6 +1086,10 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
     def _seen(self) -> list[OnlineKDEDensity]:
         """The estimators of classes with a sample."""
         return list(compress(self.estimators_, self._is_seen()))
+
+    def _begun(self) -> list[OnlineKDEDensity]:
+        """The estimators of classes of which a row has come."""
+        return [e for e in self.estimators_ if hasattr(e, "_state")]
 
     def _is_seen(self) -> np.ndarray:
         """Which classes (n_classes,) have a sample."""

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import DensityMixin
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted
 
 from skokde._base import BaseOnlineKDE, Snapshot, one_blas_thread, unchanged_on_error
 from skokde._conditionals import conditioner_of, log_conditionals
@@ -337,7 +336,7 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         NotFittedError
             Before the first row.
         """
-        check_is_fitted(self)
+        self._check_is_fitted()
         return self._log_densities(check_rows(self, X, reset=False))
 
     def _log_densities(self, X: np.ndarray) -> np.ndarray:
@@ -426,7 +425,7 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         >>> distribution.conditional(0, 2.0).mean.round(3)  # of the second feature
         array([1.867])
         """
-        check_is_fitted(self)
+        self._check_is_fitted()
         names = getattr(self, "feature_names_in_", None)
         return self._distribution(self._settings(), names, dimensions)
 
@@ -511,7 +510,7 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         >>> density.sample(5, random_state=0).shape
         (5, 2)
         """
-        check_is_fitted(self)
+        self._check_is_fitted()
         n = check_n_samples(self, n_samples)
         return self._draws(n, check_random_state(random_state), self._settings())
 

@@ -9,7 +9,6 @@ from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
-from sklearn.base import is_classifier
 from sklearn.utils import check_array
 from sklearn.utils.validation import validate_data
 
@@ -114,8 +113,7 @@ def check_settings(estimator: Any, n_features: int, layout: str | None = None) -
     if most is not None and bandwidth is RULES["predictive"]:
         if n_features > 1:
             shapes = structure.shapes
-        # Those of classes are shrunk to what all classes tell.
-        shrinks = n_features >= FEWEST_SHRUNK and not is_classifier(estimator)
+        shrinks = n_features >= FEWEST_SHRUNK and estimator._tries_shrunk
         bandwidth = fine_predictive(structure.shrinkages if shrinks else ())
     return Settings(structure, bandwidth, thresholds, forgetting, cap, most, shapes, memories)
 

@@ -7,7 +7,7 @@ compressed, and the kernels under which it is scored.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from functools import cache
+from functools import cache, cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -250,9 +250,10 @@ class Predictive(NormalReference):
     def n_widths(self) -> int:
         return len(self.kernel_scales)
 
-    @property
+    @cached_property
     def key(self) -> object:
-        return super().key, self.kernel_scales, self.shrinkages
+        # The same object each time: single rows feel it where it is compared.
+        return type(self).__name__, self.kernel_scales, self.shrinkages
 
     def kernels(
         self,

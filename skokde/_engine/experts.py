@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate, pairwise
 from math import prod
 from typing import NamedTuple, Self
 
@@ -184,6 +185,8 @@ class Grid:
     ----------
     resolutions : (1 + n_levels,) array of intp
         Which one each threshold has: where it merges nothing, that of the next lower one.
+    first_levels : (n_resolutions,) array of intp
+        The lowest threshold of each resolution.
     partitions : (n_resolutions, n_compressed) array of intp
         Numbers of clusters at each resolution; at the first all components are apart.
     widths : (n_resolutions, n_widths) array of bool
@@ -191,6 +194,7 @@ class Grid:
     """
 
     resolutions: np.ndarray
+    first_levels: np.ndarray
     partitions: np.ndarray
     widths: np.ndarray
 
@@ -198,15 +202,12 @@ class Grid:
     def of(cls, partitions: np.ndarray, settings: Settings) -> Self:
         """By the partitions (n_levels, n_compressed) at higher thresholds."""
         n = partitions.shape[1]
-        n_clusters = partitions.max(axis=1, initial=-1) + 1
-        resolutions = np.zeros(1 + len(partitions), dtype=np.intp)
-        resolutions[1:] = np.cumsum(n_clusters < np.concatenate([[n], n_clusters])[:-1])
-        finest = np.arange(n)[None]
-        if resolutions[-1]:
-            partitions = np.concatenate([finest, partitions])[first_levels(resolutions)]
-        else:
-            partitions = finest
-        return cls(resolutions, partitions, widths_at(resolutions, settings))
+        n_clusters = [n, *(partitions.max(axis=1, initial=-1) + 1).tolist()]
+        merges = (after < before for before, after in pairwise(n_clusters))
+        resolutions = np.array([0, *accumulate(merges)])
+        first_levels = np.searchsorted(resolutions, np.arange(resolutions[-1] + 1))
+        partitions = np.concatenate([np.arange(n)[None], partitions])[first_levels]
+        return cls(resolutions, first_levels, partitions, widths_at(resolutions, settings))
 
     @property
     def n_resolutions(self) -> int:
@@ -238,7 +239,7 @@ class Grid:
     def counts(self, expert_counts: np.ndarray, settings: Settings) -> np.ndarray:
         """Counts (n_shapes, n_resolutions, n_widths) of the estimates among the experts."""
         estimates, _, _ = by_kind(expert_counts, settings)
-        return np.add.reduceat(estimates, first_levels(self.resolutions), axis=1)
+        return np.add.reduceat(estimates, self.first_levels, axis=1)
 
     def that_matter(self, counts: np.ndarray) -> np.ndarray:
         """Which resolutions of each shape are scored, (n_shapes, n_resolutions) of bool.
@@ -312,7 +313,7 @@ class Experts(NamedTuple):
         logs, families = log(models.weights), []
         for shape, of_shape in zip(settings.shapes, kernels, strict=False):
             families.append(family_of(shape).of(models.shaped(shape), of_shape, logs))
-        alone = Resolutions.of_one(Mixture.empty(len(center), structure).sample_model)
+        alone = Resolutions.of_one(mixture.sample_model.empty())
         shrunk = [
             family_of(structure).of(alone.with_mean(center), single)
             for single in kernels[len(families) :]
@@ -373,11 +374,6 @@ class Experts(NamedTuple):
         )
         families = *self.families, *self.shrunk
         return KDE(families, (*weights, *shares), len(self.families))
-
-
-def first_levels(resolutions: np.ndarray) -> np.ndarray:
-    """The lowest threshold of each resolution."""
-    return np.searchsorted(resolutions, np.arange(resolutions[-1] + 1))
 
 
 def widths_at(resolutions: np.ndarray, settings: Settings) -> np.ndarray:
@@ -570,16 +566,22 @@ def reference_part(state: State, settings: Settings) -> Mixture:
     Samples since the last compression are left out until they are a good many more, so that one
     sample more changes next to nothing of what scoring needs.
     """
+    mixture, n = state.mixture, reference_size(state, settings)
+    if n is None:
+        return mixture
+    return mixture._replace(counts=unfaded(mixture, n, settings), means=mixture.means[:n])
+
+
+def reference_size(state: State, settings: Settings) -> int | None:
+    """How many components are in this part; None: the mixture is, as it is."""
     mixture, n_compressed = state.mixture, state.n_compressed
     later = mixture.n_components - n_compressed
     if not (n_compressed and later) or settings.bandwidth.n_widths == 1:
-        return mixture
+        return None
     compressed = unfaded(mixture, n_compressed, settings)
     pace = max(1, int(PACE * compressed.sum()))
     n = mixture.n_components - later % pace
-    if share_left(mixture, n, settings) < LEAST_SHARE_LEFT:
-        return mixture
-    return mixture._replace(counts=unfaded(mixture, n, settings), means=mixture.means[:n])
+    return None if share_left(mixture, n, settings) < LEAST_SHARE_LEFT else n
 
 
 def share_left(mixture: Mixture, n: int, settings: Settings) -> float:
@@ -655,7 +657,7 @@ def of_leading_shapes(state: State, settings: Settings, n: int) -> tuple[State, 
     if n == len(settings.shapes):
         return state, settings
     estimates, gaussians, shrunk = by_kind(state.expert_counts, settings)
-    counts = np.concatenate([estimates[:n].ravel(), gaussians[:n].ravel(), shrunk])
+    counts = np.concatenate([estimates[:n].reshape(-1), gaussians[:n].reshape(-1), shrunk])
     return state._replace(expert_counts=counts), settings._replace(shapes=settings.shapes[:n])
 
 
@@ -666,8 +668,8 @@ def build_estimates(
     if groups is not None:
         state, settings = of_leading_shapes(state, settings, len(groups) // settings.n_sides)
     kde, mixture = references.estimates(state, settings, groups), state.mixture
-    n = reference_part(state, settings).n_components
-    if n == mixture.n_components:
+    n = reference_size(state, settings)
+    if n in (None, mixture.n_components):
         return kde
     means = mixture.means[n:]
     if settings.transformed:

@@ -30,6 +30,10 @@ class SampleModel(NamedTuple):
     def n_components(self) -> int:
         return len(self.counts)
 
+    def empty(self) -> SampleModel:
+        """One of the same structure without components."""
+        return SampleModel(self.counts[:0], self.means[:0], self.covariances[:0])
+
 
 class Resolutions(NamedTuple):
     """A sample model at several resolutions, each component that some have in common held once.

@@ -65,7 +65,9 @@ class Transformation(NamedTuple):
 
     def _standardized(self, X: np.ndarray) -> np.ndarray:
         with np.errstate(over="ignore"):
-            return np.clip((X - self.center) / self.scale, -FARTHEST, FARTHEST)
+            standardized = (X - self.center) / self.scale
+        # numpy.clip takes three times as long for a single row.
+        return np.maximum(np.minimum(standardized, FARTHEST), -FARTHEST)
 
     def rows(self, X: np.ndarray) -> np.ndarray:
         """Rows of any number of dimensions in these coordinates; what is missing stays NaN."""
@@ -75,7 +77,10 @@ class Transformation(NamedTuple):
         """Logarithms (n,) of |dy / dx| at rows (n, d), of what is known and is not constant."""
         scale = np.where(self.scale < np.inf, self.scale, 1.0)
         slopes = np.log(np.hypot(1.0, self._standardized(X))) + np.log(scale)
-        return -np.nansum(slopes, axis=1)
+        missing = np.isnan(slopes)
+        if missing.any():
+            slopes[missing] = 0.0
+        return -slopes.sum(axis=1)
 
     def mixture(self, mixture: Mixture) -> Mixture:
         """Means and covariances in these coordinates; the detailed model stays as it is.
