@@ -333,10 +333,12 @@ def test_groups_alone_are_as_among_all(covariance_type, memory):
     n, n_memories = settings.n_groups, len(settings.memories)
     assert kde.n_groups == n + n_memories
     masks = [np.arange(n) == group for group in range(n)] + [np.arange(n) % 2 == 1]
+    masks += [np.ones(shapes * settings.n_sides) for shapes in range(1, len(settings.shapes))]
     for chosen in masks:
-        chosen = tuple(chosen.tolist())
+        chosen = tuple(map(bool, chosen))
         part = build_kde(model._state, settings, model._references(), chosen)
-        kept = np.append(chosen, np.ones(n_memories, dtype=bool))
+        kept = np.ones(n + n_memories, dtype=bool)
+        kept[:n] = (*chosen, *(n - len(chosen)) * [False])
         assert part.n_groups == np.count_nonzero(kept)
         _, weights = twins.densities_of(part, X)
         assert weights.shape[1] < twins.densities_of(kde, X)[1].shape[1]

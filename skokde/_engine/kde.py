@@ -264,7 +264,7 @@ class KernelFamily:
 
         Each point may have a nearest component of its own: of few none can be left out.
         """
-        return n >= BOX < len(self.centers)
+        return n > BOX < len(self.centers)
 
     @cached_property
     def _decomposed(self) -> tuple[np.ndarray, ...]:
