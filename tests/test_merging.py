@@ -28,7 +28,7 @@ from skokde import (
     merge,
 )
 from skokde._engine.compression import MOST_COMPONENTS
-from skokde._engine.learn import ENOUGH_NEW
+from skokde._engine.learn import ENOUGH_NEW, MORE_GOING_ON, MORE_IF_MERGED
 from skokde._engine.merging import HeldOut
 from skokde._engine.pooling import LogLinearPool, learn_pool
 from structures import STRUCTURES
@@ -218,9 +218,30 @@ def test_components_are_bounded(cap):
     X = np.random.default_rng(0).uniform(size=(6000, 4))
     density = OnlineKDEDensity(max_components=cap)
     merged = merge(clone(density).fit(part) for part in np.split(X, 12))
-    most = MOST_COMPONENTS + ENOUGH_NEW if cap is None else cap
+    most = MORE_IF_MERGED * MOST_COMPONENTS + ENOUGH_NEW if cap is None else cap
     assert merged.n_components_ <= most
     assert merged.partial_fit(X[:500]).n_components_ <= 1.5 * most
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "diag"])
+def test_models_that_are_larger_once_merged_stay_fine(covariance_type, monkeypatch):
+    monkeypatch.setattr("skokde._validation.MOST_COMPONENTS", 40)
+    rng = np.random.default_rng(0)
+    centers = rng.uniform(size=(120, 3))  # one of a single stream can't tell them apart
+    X, test = (
+        c + 0.01 * rng.normal(size=(3000, 3)) for c in centers[rng.integers(120, size=(2, 3000))]
+    )
+    density = OnlineKDEDensity(covariance_type=covariance_type)
+    shards = [clone(density).fit(part) for part in np.split(X[:2000], 10)]
+    assert all(shard._state.n_compressed <= 40 for shard in shards)
+    merged = merge(shards)
+    assert 40 < merged._state.n_compressed <= MORE_IF_MERGED * 40
+    merged.partial_fit(X[2000:])
+    # As it goes on it is not made as small as one of a stream, nor does it grow without end.
+    assert 80 < merged._state.n_compressed <= MORE_GOING_ON * 40
+    stream = clone(density).fit(X)
+    assert stream._state.n_compressed <= 40
+    assert merged.score(test) > stream.score(test) + 0.1
 
 
 def test_labels_are_united():

@@ -30,6 +30,14 @@ ENOUGH_NEW = 64
 MOST_PATIENT = 3
 # Their share of the components under a cap.
 OUTLIERS = 0.2
+# Where the threshold is found by prediction, merged models are larger than those of one stream:
+# their components are of fewer samples each, and in other places in each of the models. A merging
+# may leave so many times as many, and as the model goes on it may have so many times as many.
+MORE_IF_MERGED = 3
+MORE_GOING_ON = 4
+# Of larger models the lowest threshold that leaves few enough components is taken: one of those of
+# a stream, or the lowest of them times one of these.
+BETWEEN = 0.25 * 2.0 ** (0.25 * np.arange(16))
 # Of a long block not all is looked through for the next prediction.
 SOME_ROWS = 64
 
@@ -59,25 +67,27 @@ def compact(state: State, settings: Settings, references: References) -> State:
     return recompressed(state, settings)
 
 
-def recompressed(state: State, settings: Settings, between: tuple[float, ...] = ()) -> State:
+def recompressed(state: State, settings: Settings, *, merging: bool = False) -> State:
     """The same of a model whose samples have been predicted.
 
     Parameters
     ----------
     state : State
     settings : Settings
-    between : tuple of float, default=()
-        Multiples of the lowest threshold, that are tried besides all of the settings, if these
-        are found by prediction. The lowest that leaves few enough components is taken.
+    merging : bool, default=False
+        Whether its components are those of several models.
     """
     most = settings.most_components
+    is_larger = merging or (most is not None and state.n_compressed > most)
+    if most is not None and is_larger:
+        most *= MORE_IF_MERGED if merging else MORE_GOING_ON
     # With a cap, leave room for new samples: else nearly each of them costs a compression.
     if settings.max_components is not None:
         room = max(1, int(settings.max_components / growth(settings)))
         most = room if most is None else min(most, room)
     thresholds = settings.thresholds
-    if between and settings.n_levels:
-        level, thresholds = 0, np.union1d(thresholds, np.multiply(between, thresholds[0]))
+    if is_larger and settings.n_levels:
+        level, thresholds = 0, np.union1d(thresholds, BETWEEN * thresholds[0])
     else:
         level = next_level(state, settings)
     mixture, partitions, level = revitalize_and_compress(

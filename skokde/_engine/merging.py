@@ -34,9 +34,6 @@ from skokde._engine.learn import ENOUGH_NEW, recompressed
 from skokde._engine.mixture import Mixture
 from skokde._engine.state import Recent, Settings, State
 
-# By what the threshold of a compression is multiplied, where it is found by prediction: the lowest
-# that leaves few enough components is taken.
-BETWEEN = tuple(0.25 * 2.0 ** (0.25 * np.arange(16)))
 # Of all samples at most this share is left as it is, to be predicted by the next merging.
 SHARE_LEFT = 1 / 8
 # Components that are compressed at a time, since the time grows with their square: of more models
@@ -144,7 +141,7 @@ def merged_at_once(states: Sequence[State], settings: Settings) -> Merged:
     )
     several = sum(other.n_compressed > 0 for other in states) > 1
     if several:
-        state = recompressed(state, settings, BETWEEN)
+        state = recompressed(state, settings, merging=True)
     state = with_later(state, later)
     if settings.n_experts > 1:
         # The samples since the compressions are predicted by what is left of all the others.
@@ -174,9 +171,9 @@ def with_some_left(state: State, settings: Settings) -> State:
     room = min(ENOUGH_NEW, int(SHARE_LEFT * mixture.counts.sum()))
     left = np.isin(number, some_of(later, room))
     some = mixture.counts[left], mixture.means[left]
-    compressed = recompressed(state._replace(mixture=mixture.part(~left)), settings, BETWEEN)
+    compressed = recompressed(state._replace(mixture=mixture.part(~left)), settings, merging=True)
     if compressed.mixture.n_components + len(some[0]) > compressed.limit:
-        return recompressed(state, settings, BETWEEN)
+        return recompressed(state, settings, merging=True)
     return with_later(compressed, some)
 
 
