@@ -92,7 +92,8 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         merges nothing but equal samples. The paper's tables are made with 0.1. "predictive": the
         model is compressed by a low one, 0.01 at first, and scored at that and at higher ones, up
         to 0.64, each weighted by how well it predicts the samples to come; a threshold that proves
-        of no use is given up for the next. Not more than 800 components are left by a compression.
+        of no use is given up for the next. Not more than 800 components are left by a compression,
+        of merged models not more than 3,200.
         With ``bandwidth="predictive"`` and full covariances half of the correlations, and none of
         them, are tried, too; with those of low rank none.
     bandwidth : str, float or array-like, default="predictive"

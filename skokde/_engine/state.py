@@ -33,7 +33,8 @@ class Settings(NamedTuple):
     max_components : int or None
         At any time.
     most_components : int or None
-        After a compression, for which a higher threshold is taken if need be.
+        After a compression, for which a higher threshold is taken if need be. Of merged models
+        so many times as many, see `skokde._engine.learn`.
     shapes : tuple of CovarianceStructure
         Of the kernels that are tried: the structure, and others that have less in them.
     memories : tuple of float
