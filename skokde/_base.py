@@ -254,7 +254,7 @@ class BaseOnlineKDE(SummaryMixin, BaseEstimator):
         >>> bool((shared.weights_ * shared.n_samples_seen_).min() >= 5)
         True
         """
-        check_is_fitted(self)
+        self._check_is_fitted()
         expected = f"{type(self).__name__}: min_samples must be an integer of at least 2"
         if not isinstance(min_samples, Integral) or min_samples < 2:
             raise ValueError(f"{expected}, got {min_samples!r}.")

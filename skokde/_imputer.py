@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted
 
 from skokde._base import one_blas_thread, unchanged_on_error
 from skokde._density import OnlineKDEDensity
@@ -223,7 +222,7 @@ class OnlineKDEImputer(OneToOneFeatureMixin, TransformerMixin, BaseWithDensity):
         ValueError
             For infinite values, or other features than before.
         """
-        check_is_fitted(self)
+        self._check_is_fitted()
         X = check_rows(self, X, reset=False)
         with one_blas_thread():
             rng = check_random_state(self.random_state)
@@ -314,7 +313,7 @@ class OnlineKDEImputer(OneToOneFeatureMixin, TransformerMixin, BaseWithDensity):
         ndarray of str objects
             Those of indicators begin with ``missingindicator_``.
         """
-        check_is_fitted(self)
+        self._check_is_fitted()
         names = super().get_feature_names_out(input_features)
         kept = names if self.keep_empty_features else names[~self.empty_features_]
         if not self.add_indicator:

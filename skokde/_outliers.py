@@ -9,7 +9,6 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import OutlierMixin
-from sklearn.utils.validation import check_is_fitted
 
 from skokde._base import Snapshot, features_of, one_blas_thread, unchanged_on_error
 from skokde._density import DENSITY_PARAMETERS, OnlineKDEDensity
@@ -401,7 +400,7 @@ class OnlineKDEOutlierDetector(OutlierMixin, BaseWithDensity):
         ValueError
             For NaN or infinite values, or other features than before.
         """
-        check_is_fitted(self)
+        self._check_is_fitted()
         X = check_rows(self, X, reset=False)
         return self._reference.of(X, self._present_density()._log_densities(X))
 
@@ -471,7 +470,7 @@ class OnlineKDEOutlierDetector(OutlierMixin, BaseWithDensity):
         >>> OnlineKDEOutlierDetector().fit(X).p_values([[0.0], [2.0], [5.0]]).round(3)
         array([0.826, 0.055, 0.005])
         """
-        check_is_fitted(self)
+        self._check_is_fitted()
         X = check_rows(self, X, reset=False)
         log_densities = self._present_density()._log_densities(X)
         return self._reference.p_values(np.maximum(log_densities, LOWEST))
@@ -510,7 +509,7 @@ class OnlineKDEOutlierDetector(OutlierMixin, BaseWithDensity):
         >>> OnlineKDEOutlierDetector().fit(X).explain([[0.0, 6.0, 0.0]]).argmin()
         np.int64(1)
         """
-        check_is_fitted(self)
+        self._check_is_fitted()
         X = check_rows(self, X, reset=False)
         return self._present_density()._log_conditionals(X)
 

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted
 
 from skokde._base import Snapshot, one_blas_thread, unchanged_on_error
 from skokde._density import OnlineKDEDensity
@@ -394,7 +393,7 @@ class OnlineKDERegressor(MultiOutputMixin, RegressorMixin, BaseWithDensity):
         NotFittedError, ValueError
             As in :meth:`predict`, and for NaN in y or other outputs than before.
         """
-        check_is_fitted(self)
+        self._check_is_fitted()
         X, y = check_rows_and_outputs(self, X, y, reset=False)
         check_outputs(self, y)
         density, outputs = self._asked_density(), np.full((len(X), self.n_outputs_), np.nan)
@@ -415,7 +414,7 @@ class OnlineKDERegressor(MultiOutputMixin, RegressorMixin, BaseWithDensity):
         return self.n_features_in_ + np.arange(self.n_outputs_)
 
     def _checked(self, X: ArrayLike) -> np.ndarray:
-        check_is_fitted(self)
+        self._check_is_fitted()
         return check_rows(self, X, reset=False)
 
     def _shaped(self, of_outputs: np.ndarray) -> np.ndarray:

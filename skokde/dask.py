@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import clone, is_classifier
-from sklearn.utils.validation import check_consistent_length, check_is_fitted
+from sklearn.utils.validation import check_consistent_length
 
 from skokde._base import BaseOnlineKDE, unchanged_on_error
 from skokde._classifier import OnlineKDEClassifier
@@ -147,7 +147,7 @@ class DaskEstimator(BaseOnlineKDE):
 
     def _of_partitions(self, method: str, X: Any, width: int | None, dtype: Any) -> Any:
         """What a method of the local estimator returns, as a dask array if X is of Dask."""
-        check_is_fitted(self)
+        self._check_is_fitted()
         if not dask.is_dask_collection(X):
             return getattr(super(), method)(X)
         local = self.to_local()
@@ -344,7 +344,7 @@ class DaskOnlineKDEClassifier(DaskEstimator, OnlineKDEClassifier):
 
     @property
     def _labels(self) -> np.ndarray:
-        check_is_fitted(self)
+        self._check_is_fitted()
         return self.classes_
 
     def predict(self, X: Any) -> Any:

@@ -330,7 +330,7 @@ def test_groups_alone_are_as_among_all(covariance_type, memory):
     kde = model._kde(settings)
     X = twins.clumps(2, 90, seed=1)
     expected = kde.log_densities_of_groups(X)
-    n, n_memories = settings.n_groups, len(settings.memories)
+    n, n_memories = len(settings.shapes) * settings.n_sides, len(settings.memories)
     assert kde.n_groups == n + n_memories
     masks = [np.arange(n) == group for group in range(n)] + [np.arange(n) % 2 == 1]
     masks += [np.ones(shapes * settings.n_sides) for shapes in range(1, len(settings.shapes))]

@@ -83,11 +83,6 @@ class Settings(NamedTuple):
         return 2 if self.bandwidth.n_narrow else 1
 
     @property
-    def n_groups(self) -> int:
-        """How many groups of experts a density has."""
-        return len(self.shapes) * self.n_sides
-
-    @property
     def pools_transformed(self) -> bool:
         """Whether classes are pooled by densities in transformed coordinates, too."""
         return self.bandwidth.n_narrow > 0 and self.structure.is_compiled
