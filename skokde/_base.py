@@ -82,7 +82,7 @@ class Snapshot:
         return _get(self._held, name, key, make, 1)
 
     def lasting(self, name: Any, key: Any, make: Callable[[], Any], n_kept: int = 1) -> Any:
-        """The same for a value whose key is all that it depends on; the last ones are kept."""
+        """The same for a value whose key is all that it depends on; the last used are kept."""
         return _get(self._lasting, name, key, make, n_kept)
 
 
@@ -94,8 +94,10 @@ def _get(
     n_kept: int,
 ) -> Any:
     held = values.get(name, ())
-    for known, value in held:
+    for place, (known, value) in enumerate(held):
         if _same(known, key):
+            if place:  # what is used again is kept longer
+                values[name] = (held[place], *held[:place], *held[place + 1 :])
             return value
     value = make()
     # One assignment: threads may race, and make the same.

@@ -67,6 +67,25 @@ def scipy_logpdf(distribution, x):
 # ------------------------------------------------------------------------------- densities
 
 
+@both_structures
+@pytest.mark.parametrize("of", [[0], [0, 0, 0], [0, 1, 1, 0, 2, 2, 2]])
+def test_components_of_equal_covariances(covariance_type, of):
+    three = mixture(3, 3, covariance_type)
+    weights, means = (
+        np.full(len(of), 1.0 / len(of)),
+        np.random.default_rng(1).normal(size=(len(of), 3)),
+    )
+    p = GaussianMixtureDistribution(weights, means, three.covariances[of])
+    x = np.random.default_rng(2).normal(size=(6, 3))
+    np.testing.assert_allclose(p.logpdf(x), scipy_logpdf(p, x), rtol=1e-10)
+    # Of features given others: a ratio of densities.
+    given_others = p.conditional([0, 2], [0.3, -0.2])
+    known = p.marginal([0, 2])
+    for value in x[:, 1]:
+        expected = p.logpdf([0.3, value, -0.2]) - known.logpdf([0.3, -0.2])
+        np.testing.assert_allclose(given_others.logpdf([value]), expected, rtol=1e-10)
+
+
 @given(st.integers(1, 5), st.integers(1, 6), st.booleans(), st.booleans(), st.integers(0, 99))
 def test_logpdf_is_that_of_scipy(d, k, full, zero, seed):
     p = mixture(d, k, "full" if full else "diag", seed, zero and k > 1)

@@ -582,6 +582,20 @@ def test_groups_that_change_are_scored_at_once():
     assert len(different) == 2
 
 
+def test_what_is_used_again_is_kept():
+    made, snapshot = [], Snapshot()
+
+    def ask(key):
+        return snapshot.lasting("name", key, lambda: made.append(key) or key, n_kept=2)
+
+    for later in "bcd":
+        assert ask("a") == "a"
+        assert ask(later) == later
+    assert made == ["a", "b", "c", "d"]
+    ask("c")  # was not asked for since "d", and "a" was
+    assert made == ["a", "b", "c", "d", "c"]
+
+
 @both_structures
 def test_an_estimate_is_scored_however_little_its_weight(covariance_type):
     # Else there were no kernel, and no bandwidth to show.

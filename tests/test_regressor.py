@@ -9,7 +9,7 @@ from scipy import integrate, stats
 from sklearn import config_context
 from sklearn.base import clone
 from sklearn.compose import TransformedTargetRegressor
-from sklearn.datasets import load_diabetes, load_linnerud
+from sklearn.datasets import load_diabetes, load_linnerud, make_friedman1
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import BayesianRidge
 from sklearn.metrics import r2_score
@@ -19,8 +19,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+import skokde._density
 from marks import quick
 from skokde import DegenerateDataWarning, OnlineKDEDensity, OnlineKDERegressor
+from skokde._conditionals import conditioner_of
 from skokde.distribution import GaussianMixtureDistribution, crps
 
 both_structures = pytest.mark.parametrize("covariance_type", quick(["full", "diag"]))
@@ -217,6 +219,23 @@ def test_blocks_and_storage_change_nothing(state_of, parameters):
     later = [model.partial_fit(X[:50], y[:50]) for model in (stored, cut)]
     assert state_of(later[0]) == state_of(later[1])
     np.testing.assert_allclose(later[0].predict(X), later[1].predict(X), rtol=1e-9)
+
+
+@pytest.mark.parametrize("forgetting_factor", [1.0, "predictive"])
+def test_row_by_row_what_lasts_is_made_once(monkeypatch, forgetting_factor):
+    asked = []  # the families themselves, so that none takes the place of another in memory
+
+    def recorded(family, *others):
+        asked.append(family)
+        return conditioner_of(family, *others)
+
+    monkeypatch.setattr(skokde._density, "conditioner_of", recorded)
+    X, y = make_friedman1(160, n_features=5, random_state=0)
+    regressor = OnlineKDERegressor(forgetting_factor=forgetting_factor).fit(X[:100], y[:100])
+    for i in range(100, 160):
+        regressor.predict(X[i : i + 1])
+        regressor.partial_fit(X[i : i + 1], y[i : i + 1])
+    assert len(asked) == len({id(family) for family in asked})
 
 
 def test_first_rows_may_come_in_any_order():

@@ -234,14 +234,15 @@ class Gaussians:
     @cached_property
     def _standardized(self) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
         """Terms at the means; deviations; of correlations, inverses of the Cholesky factors."""
-        scales = np.sqrt(variances_of(self.covariances))
-        log_norms = self.log_weights - np.log(scales).sum(axis=1)
-        log_norms -= 0.5 * self.n_features * np.log(2.0 * np.pi)
-        if self.covariances.ndim == 2:
-            return log_norms, scales, None
-        factors = cholesky_of_correlations(self.covariances, scales)
-        log_norms -= np.log(np.diagonal(factors, axis1=1, axis2=2)).sum(axis=1)
-        return log_norms, scales, np.linalg.inv(factors)
+        distinct, run = runs_of_equal(self.covariances)
+        scales = np.sqrt(variances_of(distinct))
+        log_dets, inv_factors = np.log(scales).sum(axis=1), None
+        if distinct.ndim == 3:
+            factors = cholesky_of_correlations(distinct, scales)
+            log_dets += np.log(np.diagonal(factors, axis1=1, axis2=2)).sum(axis=1)
+            inv_factors = np.linalg.inv(factors)[run]
+        log_norms = self.log_weights - log_dets[run] - 0.5 * self.n_features * np.log(2.0 * np.pi)
+        return log_norms, scales[run], inv_factors
 
     def numbers_of(self, dimensions: Dimensions) -> list[int]:
         """Numbers of features that are given by number or by name."""
@@ -272,6 +273,17 @@ def numbers_of(dimensions: Dimensions, d: int, names: Sequence[str] | None) -> l
     if not numbers or len(set(numbers)) < len(numbers):
         raise ValueError(f"dimensions must be at least one, and all different: {dimensions}.")
     return numbers
+
+
+def runs_of_equal(covariances: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The first of each run of equal covariances, and the number (k,) of each one's run.
+
+    Single samples have that of their kernel, so what takes long is done for a few of them.
+    """
+    is_first = np.ones(len(covariances), dtype=bool)
+    of_each = tuple(range(1, covariances.ndim))
+    is_first[1:] = (covariances[1:] != covariances[:-1]).any(axis=of_each)
+    return covariances[is_first], np.cumsum(is_first) - 1
 
 
 def variances_of(covariances: np.ndarray) -> np.ndarray:

@@ -17,6 +17,7 @@ from skokde.distribution._gaussians import (
     cholesky_of_correlations,
     pieces,
     read_only,
+    runs_of_equal,
     variances_of,
 )
 from skokde.distribution.regions import quantiles
@@ -177,6 +178,7 @@ def regressions(
     if covariances.ndim == 2:
         return None, covariances[:, others]
     order, b = [*known, *others], len(known)
+    covariances, run = runs_of_equal(covariances)
     ordered = covariances[:, order][:, :, order]
     scales = np.sqrt(variances_of(ordered))
     factors = cholesky_of_correlations(ordered, scales)
@@ -185,7 +187,7 @@ def regressions(
         factors[:, :b, :b].transpose(0, 2, 1), factors[:, b:, :b].transpose(0, 2, 1)
     )
     gains = scales[:, b:, None] * whitened.transpose(0, 2, 1) / scales[:, None, :b]
-    return gains, left @ left.transpose(0, 2, 1)
+    return gains[run], (left @ left.transpose(0, 2, 1))[run]
 
 
 def posterior_log_weights(
