@@ -17,6 +17,11 @@ from skokde.distribution import GaussianMixtureDistribution
 from skokde.distribution._gaussians import Gaussians, pieces
 from skokde.distribution.conditioning import Conditioner
 
+# Numbers in the precision matrices that are made at a time, unless one density has more.
+MATRICES = 2**20
+# One of those that a KDE is made of, see `KDE.densities`.
+Density = tuple[KernelFamily, int, int, float]
+
 
 class KnownFactors:
     """What `Conditioner` needs of some features that are known, of factor analysers.
@@ -197,18 +202,42 @@ def log_conditionals(
         What `map` does, with a list.
     """
 
-    def of_density(density: tuple[KernelFamily, int, int, float]) -> LeaveOneOut:
-        family, part, width, weight = density
-        if isinstance(family, LowRankFamily):
-            components, log_total = KnownFactors([family.factors(part, width)]), 0.0
-        else:
-            weights, means, covariances = family.gaussians_of(part, width)
-            total = weights.sum()
-            components, log_total = Gaussians(weights / total, means, covariances), np.log(total)
+    def of_some(densities: list[Density]) -> LeaveOneOut:
+        components, log_total = components_of(densities)
         found = []
         for rows in pieces(len(X), components.means.size):
             terms, conditionals = components.log_conditionals(X[rows])
-            found.append(LeaveOneOut.of(terms + (np.log(weight) + log_total), conditionals))
+            found.append(LeaveOneOut.of(terms + log_total, conditionals))
         return LeaveOneOut(*map(np.concatenate, zip(*found, strict=True)))
 
-    return reduce(LeaveOneOut.plus, in_threads(of_density, kde.densities)).log_conditionals()
+    of_all = in_threads(of_some, batches(kde.densities, X.shape[1]))
+    return reduce(LeaveOneOut.plus, of_all).log_conditionals()
+
+
+def batches(densities: list[Density], d: int) -> list[list[Density]]:
+    """Densities of one family each: many of few components take less time together."""
+    out: list[list[Density]] = []
+    room = 0
+    for density in densities:
+        family, part, *_ = density
+        size = d * d * np.count_nonzero(family.models.parts == part)
+        if not out or family is not out[-1][0][0] or size > room:
+            out.append([])
+            room = MATRICES
+        out[-1].append(density)
+        room -= size
+    return out
+
+
+def components_of(densities: list[Density]) -> tuple[Gaussians | KnownFactors, float]:
+    """Components of some densities of a family, and what is to be added to their log-weights."""
+    family = densities[0][0]
+    if isinstance(family, LowRankFamily):
+        factors = [(family.factors(part, width), share) for _, part, width, share in densities]
+        return KnownFactors([m._replace(weights=share * m.weights) for m, share in factors]), 0.0
+    parts = [(family.gaussians_of(part, width), share) for _, part, width, share in densities]
+    weights = np.concatenate([share * part.counts for part, share in parts])
+    means = np.concatenate([part.means for part, _ in parts])
+    covariances = np.concatenate([part.covariances for part, _ in parts])
+    total = weights.sum()
+    return Gaussians(weights / total, means, covariances), float(np.log(total))
