@@ -19,7 +19,7 @@ hardly known after a few images: a good third of the mistakes are made among the
 All pixels have the same unit, which no rule can know, but which you can tell: spherical covariances
 (`--covariance-type spherical --compression-threshold predictive`) predict 96.4 %, and 98.4 % in the
 second half. `--bandwidth 4`, a kernel of 4 grey levels in every pixel, predicts 96.7 %; but its
-width was chosen by looking at this very stream, so that is no fair figure to set against the others.
+width was chosen by looking at this very stream, so that is no fair figure.
 
 Two others run beside it, and are given all images so far for each prediction: the nearest
 neighbour, and GaussianNB, one Gaussian for each class and pixel. (GaussianNB is fitted anew, as its
