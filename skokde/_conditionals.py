@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from typing import NamedTuple
@@ -17,10 +17,8 @@ from skokde.distribution import GaussianMixtureDistribution
 from skokde.distribution._gaussians import Gaussians, pieces
 from skokde.distribution.conditioning import Conditioner
 
-# Numbers in the precision matrices that are made at a time, unless one density has more.
+# About so many numbers in the precision matrices that are made at a time, or those of one density.
 MATRICES = 2**20
-# One of those that a KDE is made of, see `KDE.densities`.
-Density = tuple[KernelFamily, int, int, float]
 
 
 class KnownFactors:
@@ -130,11 +128,23 @@ def conditioner_of(
     log_total : float
         What is to be added to the logarithms of the Gaussians' weights.
     """
+    components, expert, log_total = joined(family, used)
+    if isinstance(components, Gaussians):
+        return Conditioner(components, features, others, lasts), expert, log_total
+    return FactorConditioner(components, features, others), expert, log_total
+
+
+def joined(
+    family: KernelFamily, used: np.ndarray
+) -> tuple[GaussianMixtureDistribution | list[FactorMixture], np.ndarray, float]:
+    """The Gaussians of some densities of a family together; see `conditioner_of`.
+
+    Those of low rank are one mixture for each density.
+    """
     if isinstance(family, LowRankFamily):
         mixtures = [family.factors(part, width) for part, width in used.T]
         sizes = [len(mixture.weights) for mixture in mixtures]
-        conditioner = FactorConditioner(mixtures, features, others)
-        return conditioner, np.repeat(np.arange(len(sizes)), sizes), 0.0
+        return mixtures, np.repeat(np.arange(len(sizes)), sizes), 0.0
     gaussians = [family.gaussians_of(part, width) for part, width in used.T]
     weights, means, covariances = (
         np.concatenate(arrays) for arrays in zip(*gaussians, strict=True)
@@ -142,7 +152,7 @@ def conditioner_of(
     total = weights.sum()
     mixture = GaussianMixtureDistribution(weights / total, means, covariances)
     expert = np.repeat(np.arange(len(gaussians)), [part.n_components for part in gaussians])
-    return Conditioner(mixture, features, others, lasts), expert, float(np.log(total))
+    return mixture, expert, float(np.log(total))
 
 
 class LeaveOneOut(NamedTuple):
@@ -202,42 +212,36 @@ def log_conditionals(
         What `map` does, with a list.
     """
 
-    def of_some(densities: list[Density]) -> LeaveOneOut:
-        components, log_total = components_of(densities)
-        found = []
+    def of_batch(batch: tuple[KernelFamily, np.ndarray, np.ndarray]) -> LeaveOneOut:
+        family, used, shares = batch
+        components, expert, log_total = joined(family, used)
+        if not isinstance(components, Gaussians):
+            components = KnownFactors(components)
+        log_factors, found = np.log(shares)[expert] + log_total, []
         for rows in pieces(len(X), components.means.size):
             terms, conditionals = components.log_conditionals(X[rows])
-            found.append(LeaveOneOut.of(terms + log_total, conditionals))
+            found.append(LeaveOneOut.of(terms + log_factors, conditionals))
         return LeaveOneOut(*map(np.concatenate, zip(*found, strict=True)))
 
-    of_all = in_threads(of_some, batches(kde.densities, X.shape[1]))
+    of_all = in_threads(of_batch, list(batches(kde, X.shape[1])))
     return reduce(LeaveOneOut.plus, of_all).log_conditionals()
 
 
-def batches(densities: list[Density], d: int) -> list[list[Density]]:
-    """Densities of one family each: many of few components take less time together."""
-    out: list[list[Density]] = []
-    room = 0
-    for density in densities:
-        family, part, *_ = density
-        size = d * d * np.count_nonzero(family.models.parts == part)
-        if not out or family is not out[-1][0][0] or size > room:
-            out.append([])
-            room = MATRICES
-        out[-1].append(density)
-        room -= size
-    return out
+def batches(kde: KDE, d: int) -> Iterator[tuple[KernelFamily, np.ndarray, np.ndarray]]:
+    """Some densities of a family at a time: many of few components take less time together.
 
-
-def components_of(densities: list[Density]) -> tuple[Gaussians | KnownFactors, float]:
-    """Components of some densities of a family, and what is to be added to their log-weights."""
-    family = densities[0][0]
-    if isinstance(family, LowRankFamily):
-        factors = [(family.factors(part, width), share) for _, part, width, share in densities]
-        return KnownFactors([m._replace(weights=share * m.weights) for m, share in factors]), 0.0
-    parts = [(family.gaussians_of(part, width), share) for _, part, width, share in densities]
-    weights = np.concatenate([share * part.counts for part, share in parts])
-    means = np.concatenate([part.means for part, _ in parts])
-    covariances = np.concatenate([part.covariances for part, _ in parts])
-    total = weights.sum()
-    return Gaussians(weights / total, means, covariances), float(np.log(total))
+    Yields
+    ------
+    family : KernelFamily
+    used : (2, n) array of intp
+        The numbers of their parts and widths.
+    shares : (n,) array
+        What they count.
+    """
+    for family, (weights, *_) in zip(kde.families, kde.weights, strict=True):
+        used = np.argwhere(weights).T
+        sizes = d * d * np.bincount(family.models.parts, minlength=len(weights))[used[0]]
+        ends = np.flatnonzero(np.diff(np.cumsum(sizes) // MATRICES)) + 1
+        for some in np.split(used, ends, axis=1):
+            if some.size:
+                yield family, some, weights[tuple(some)]

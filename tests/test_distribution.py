@@ -71,10 +71,7 @@ def scipy_logpdf(distribution, x):
 @pytest.mark.parametrize("of", [[0], [0, 0, 0], [0, 1, 1, 0, 2, 2, 2]])
 def test_components_of_equal_covariances(covariance_type, of):
     three = mixture(3, 3, covariance_type)
-    weights, means = (
-        np.full(len(of), 1.0 / len(of)),
-        np.random.default_rng(1).normal(size=(len(of), 3)),
-    )
+    weights, means = np.ones(len(of)) / len(of), np.random.default_rng(1).normal(size=(len(of), 3))
     p = GaussianMixtureDistribution(weights, means, three.covariances[of])
     x = np.random.default_rng(2).normal(size=(6, 3))
     np.testing.assert_allclose(p.logpdf(x), scipy_logpdf(p, x), rtol=1e-10)
