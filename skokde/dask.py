@@ -298,6 +298,8 @@ class DaskOnlineKDEClassifier(DaskEstimator, OnlineKDEClassifier):
         See :class:`OnlineKDEClassifier`.
     calibrate, priors
         In the same way.
+    shuffle, random_state
+        Of arrays that are not of Dask: partitions are learned in the order of their rows.
     verbose : int, default=0
         Whether Dask's progress bar, of partitions and merges, is printed. Without a client Dask has
         one for its local schedulers only.
@@ -326,6 +328,8 @@ class DaskOnlineKDEClassifier(DaskEstimator, OnlineKDEClassifier):
         max_components: int | None = None,
         calibrate: bool = True,
         priors: ArrayLike | None = None,
+        shuffle: bool = False,
+        random_state: int | np.random.RandomState | None = None,
         n_jobs: int | None = None,
         verbose: int = 0,
     ):
@@ -338,6 +342,8 @@ class DaskOnlineKDEClassifier(DaskEstimator, OnlineKDEClassifier):
             max_components=max_components,
             calibrate=calibrate,
             priors=priors,
+            shuffle=shuffle,
+            random_state=random_state,
             n_jobs=n_jobs,
             verbose=verbose,
         )

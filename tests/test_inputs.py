@@ -832,7 +832,8 @@ def test_bad_priors_at_the_next_prediction(case):
 
 BAD_SETTINGS = [
     *[
-        ("calibrate", value, TypeError, "must be True or False")
+        (parameter, value, TypeError, "must be True or False")
+        for parameter in ("calibrate", "shuffle")
         for value in (None, 1, 0.0, "yes", [True])
     ],
 ]

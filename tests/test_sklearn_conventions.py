@@ -165,7 +165,7 @@ def test_get_and_set_params(Estimator):
         "verbose": 0,
     }
     if Estimator is OnlineKDEClassifier:
-        defaults |= {"calibrate": True, "priors": None}
+        defaults |= {"calibrate": True, "priors": None, "shuffle": False, "random_state": None}
     assert estimator.get_params() == defaults
     assert estimator.set_params(bandwidth=0.5, max_components=7) is estimator
     assert estimator.get_params() == defaults | {"bandwidth": 0.5, "max_components": 7}
