@@ -14,7 +14,7 @@ import numpy as np
 from joblib import effective_n_jobs
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, clone
-from sklearn.utils import Tags
+from sklearn.utils import Tags, shuffle
 from sklearn.utils.validation import check_is_fitted
 from threadpoolctl import ThreadpoolController
 
@@ -22,7 +22,7 @@ from skokde._persistence import FORMAT, check_format, expect, packed
 from skokde._progress import reported_parts
 from skokde._summary import SummaryMixin
 from skokde._upgrade import upgraded
-from skokde._validation import check_models, check_verbose
+from skokde._validation import check_flag, check_models, check_verbose
 
 # scikit-learn needs threadpoolctl itself.
 _blas = ThreadpoolController().select(user_api="blas")
@@ -145,6 +145,8 @@ class BaseOnlineKDE(SummaryMixin, BaseEstimator):
         bandwidth: str | float | ArrayLike = "predictive",
         forgetting_factor: float | str = 1.0,
         max_components: int | None = None,
+        shuffle: bool = False,
+        random_state: int | np.random.RandomState | None = None,
         n_jobs: int | None = None,
         verbose: int = 0,
     ):
@@ -153,6 +155,8 @@ class BaseOnlineKDE(SummaryMixin, BaseEstimator):
         self.bandwidth = bandwidth
         self.forgetting_factor = forgetting_factor
         self.max_components = max_components
+        self.shuffle = shuffle
+        self.random_state = random_state
         self.n_jobs = n_jobs
         self.verbose = verbose
 
@@ -164,6 +168,11 @@ class BaseOnlineKDE(SummaryMixin, BaseEstimator):
     def _forget(self) -> None:
         for name in (*self._learned, "_snapshot"):
             vars(self).pop(name, None)
+
+    def _in_order(self, *arrays: np.ndarray) -> Sequence[np.ndarray]:
+        """Rows, and what belongs to them, in the order in which `fit` learns them."""
+        check_flag(self, "shuffle")
+        return shuffle(*arrays, random_state=self.random_state) if self.shuffle else arrays
 
     def merge(self, *others: Self) -> Self:
         """Take in what others have learned, as if their streams had followed this one.

@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import ClassifierMixin, clone
-from sklearn.utils import check_random_state, column_or_1d, shuffle
+from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets, unique_labels
 
 from skokde._base import BaseOnlineKDE, Snapshot, features_of, one_blas_thread, unchanged_on_error
@@ -79,11 +79,13 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
     bandwidth : str, float or array-like, default="predictive"
     forgetting_factor : float or "predictive", default=1.0
     max_components : int, default=None
-        These five are the densities', see :class:`OnlineKDEDensity`. ``max_components`` is for each
-        class. With ``forgetting_factor="predictive"`` the priors of the classes and the calibration
-        follow the stream, too: class counts that forget by factors of 1, 0.999 and 0.99 are
-        weighted by how well they predict the labels, and the estimates of the newest samples go
-        into the pool as densities p_j of their own, with a q for each of the two longer ones.
+    shuffle : bool, default=False
+    random_state : int, RandomState instance or None, default=None
+        These seven are as those of :class:`OnlineKDEDensity`. ``max_components`` is for each class.
+        With ``forgetting_factor="predictive"`` the priors of the classes and the calibration follow
+        the stream, too: class counts that forget by factors of 1, 0.999 and 0.99 are weighted by
+        how well they predict the labels, and the estimates of the newest samples go into the pool
+        as densities p_j of their own, with a q for each of the two longer ones.
     calibrate : bool, default=True
         Whether `predict_proba`, and with it `predict`, go beyond Bayes' rule: log P(c | x) is then
         log P(c) + b_c + sum_j t_j log p_j(x | c) + s log q(x | c), but for a constant, where the
@@ -99,14 +101,6 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
     priors : array-like of shape (n_classes,), default=None
         Prior probabilities in the order of ``classes_``, of sum one. They are divided by their sum
         over the classes of which a sample has been seen. None: proportional to ``class_count_``.
-    shuffle : bool, default=False
-        Whether `fit` learns rows in a random order, for data that are no stream but stand in some
-        order, as those of many files do. Rows that resemble those next to them teach the
-        calibration what to expect of rows that come next, which is not what to expect of rows at
-        random. With it a weight of three is no longer the same, to the last bit, as three
-        repetitions. `partial_fit`, and with it `fit_shards`, learns rows as they come.
-    random_state : int, RandomState instance or None, default=None
-        Of that order. An int gives the same model each time.
     n_jobs : int, default=None
         Threads, over classes, and over rows that are scored; the result does not depend on it. None
         means 1, unless in a :func:`joblib.parallel_config` context; -1 means all cores.
@@ -220,10 +214,10 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         bandwidth: str | float | ArrayLike = "predictive",
         forgetting_factor: float | str = 1.0,
         max_components: int | None = None,
-        calibrate: bool = True,
-        priors: ArrayLike | None = None,
         shuffle: bool = False,
         random_state: int | np.random.RandomState | None = None,
+        calibrate: bool = True,
+        priors: ArrayLike | None = None,
         n_jobs: int | None = None,
         verbose: int = 0,
     ):
@@ -233,13 +227,13 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
             bandwidth=bandwidth,
             forgetting_factor=forgetting_factor,
             max_components=max_components,
+            shuffle=shuffle,
+            random_state=random_state,
             n_jobs=n_jobs,
             verbose=verbose,
         )
         self.calibrate = calibrate
         self.priors = priors
-        self.shuffle = shuffle
-        self.random_state = random_state
 
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Forget what was learned and stream the rows of X in order, or shuffled if asked to.
@@ -273,8 +267,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
             X, y = check_rows_and_labels(self, X, y, reset=True)
             check_classification_targets(y)
             weights = check_weights(sample_weight, len(X), some_positive=True)
-            if self.shuffle:
-                X, y, weights = shuffle(X, y, weights, random_state=self.random_state)
+            X, y, weights = self._in_order(X, y, weights)
             self._forget()
             self._set_classes(unique_labels(y), declared=True)
             self._learn(X, y, weights)
@@ -849,7 +842,6 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         check_values(self, X)
         settings = check_settings(self, X.shape[1])
         check_flag(self, "calibrate")
-        check_flag(self, "shuffle")
         self._check_priors()
         self._check_n_jobs()
         for estimator in self._begun()[:1]:  # the others have the same

@@ -128,6 +128,15 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
     max_components : int, default=None
         Never hold more components than this, at least 2, even where it takes merges beyond the
         threshold. None: no cap.
+    shuffle : bool, default=False
+        Whether `fit` learns rows in a random order, for data that are no stream but stand in some
+        order, as those of many files do. Rows that resemble those next to them teach what is found
+        by prediction what to expect of rows that come next, which is not what to expect of rows at
+        random, see :doc:`/samples`. With it a weight of three is no longer the same, to the last
+        bit, as three repetitions. `partial_fit`, and with it `fit_shards`, learns rows as they
+        come.
+    random_state : int, RandomState instance or None, default=None
+        Of that order. An integer gives the same model each time.
     n_jobs : int, default=None
         Threads, over rows that are scored; the result does not depend on it. None means 1, unless
         in a :func:`joblib.parallel_config` context; -1 means all cores.
@@ -233,7 +242,7 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
     _takes_missing_values = True
 
     def fit(self, X: ArrayLike, y: Any = None, sample_weight: ArrayLike | None = None) -> Self:
-        """Forget what was learned and stream the rows of X in order.
+        """Forget what was learned and stream the rows of X in order, or shuffled if asked to.
 
         Parameters
         ----------
@@ -270,6 +279,7 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         with unchanged_on_error(self), one_blas_thread():
             X = check_rows(self, X, reset=True)
             weights = check_weights(sample_weight, len(X), some_positive=True)
+            X, weights = self._in_order(X, weights)
             self._forget()
             self._learn_and_warn(X, weights, is_all=True)
             check_is_learned(self)
@@ -912,7 +922,10 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         )[1]
 
 
-# What estimators hand on that hold such densities; threads and reports are theirs.
+# What estimators hand on that hold such densities; the order of rows, threads and reports are
+# theirs.
 DENSITY_PARAMETERS = tuple(
-    name for name in OnlineKDEDensity().get_params() if name not in ("n_jobs", "verbose")
+    name
+    for name in OnlineKDEDensity().get_params()
+    if name not in ("shuffle", "random_state", "n_jobs", "verbose")
 )

@@ -39,17 +39,18 @@ class OnlineKDEImputer(OneToOneFeatureMixin, TransformerMixin, BaseWithDensity):
     keep_empty_features : bool, default=True
         Whether features of which no value has been seen are kept, as zeros, or dropped.
     random_state : int, RandomState instance or None, default=None
-        Of the draws, anew in each call of :meth:`transform`. An integer gives the same draws each
-        time.
+        Of the draws, anew in each call of :meth:`transform`, and of the order in which rows are
+        learned with `shuffle`. An integer gives the same ones each time.
     covariance_type : {"full", "diag", "spherical", "lowrank"} or CovarianceStructure, \
             default="full"
     compression_threshold : "predictive" or float, default="predictive"
     bandwidth : str, float or array-like, default="predictive"
     forgetting_factor : float or "predictive", default=1.0
     max_components : int, default=None
+    shuffle : bool, default=False
     n_jobs : int, default=None
     verbose : int, default=0
-        These seven are the density's, see :class:`OnlineKDEDensity`.
+        These eight are the density's, see :class:`OnlineKDEDensity`.
 
     Attributes
     ----------
@@ -103,25 +104,27 @@ class OnlineKDEImputer(OneToOneFeatureMixin, TransformerMixin, BaseWithDensity):
         bandwidth: str | float | ArrayLike = "predictive",
         forgetting_factor: float | str = 1.0,
         max_components: int | None = None,
+        shuffle: bool = False,
         n_jobs: int | None = None,
         verbose: int = 0,
     ):
         self.sample_posterior = sample_posterior
         self.add_indicator = add_indicator
         self.keep_empty_features = keep_empty_features
-        self.random_state = random_state
         super().__init__(
             covariance_type=covariance_type,
             compression_threshold=compression_threshold,
             bandwidth=bandwidth,
             forgetting_factor=forgetting_factor,
             max_components=max_components,
+            shuffle=shuffle,
+            random_state=random_state,
             n_jobs=n_jobs,
             verbose=verbose,
         )
 
     def fit(self, X: ArrayLike, y: Any = None, sample_weight: ArrayLike | None = None) -> Self:
-        """Forget what was learned and stream the rows of X in order.
+        """Forget what was learned and stream the rows of X in order, or shuffled if asked to.
 
         Parameters
         ----------
@@ -147,6 +150,7 @@ class OnlineKDEImputer(OneToOneFeatureMixin, TransformerMixin, BaseWithDensity):
         with unchanged_on_error(self):
             X = check_rows(self, X, reset=True)
             weights = check_weights(sample_weight, len(X), some_positive=True)
+            X, weights = self._in_order(X, weights)
             self._forget()
             return self._learn(X, weights, OnlineKDEDensity.fit)
 

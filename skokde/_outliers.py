@@ -172,9 +172,11 @@ class OnlineKDEOutlierDetector(OutlierMixin, BaseWithDensity):
     bandwidth : str, float or array-like, default="predictive"
     forgetting_factor : float or "predictive", default=1.0
     max_components : int, default=None
+    shuffle : bool, default=False
+    random_state : int, RandomState instance or None, default=None
     n_jobs : int, default=None
     verbose : int, default=0
-        These seven are the density's, see :class:`OnlineKDEDensity`. For streams that drift take
+        These nine are the density's, see :class:`OnlineKDEDensity`. For streams that drift take
         ``forgetting_factor="predictive"``.
 
     Attributes
@@ -242,6 +244,8 @@ class OnlineKDEOutlierDetector(OutlierMixin, BaseWithDensity):
         bandwidth: str | float | ArrayLike = "predictive",
         forgetting_factor: float | str = 1.0,
         max_components: int | None = None,
+        shuffle: bool = False,
+        random_state: int | np.random.RandomState | None = None,
         n_jobs: int | None = None,
         verbose: int = 0,
     ):
@@ -253,12 +257,14 @@ class OnlineKDEOutlierDetector(OutlierMixin, BaseWithDensity):
             bandwidth=bandwidth,
             forgetting_factor=forgetting_factor,
             max_components=max_components,
+            shuffle=shuffle,
+            random_state=random_state,
             n_jobs=n_jobs,
             verbose=verbose,
         )
 
     def fit(self, X: ArrayLike, y: Any = None, sample_weight: ArrayLike | None = None) -> Self:
-        """Forget what was learned and stream the rows of X in order.
+        """Forget what was learned and stream the rows of X in order, or shuffled if asked to.
 
         Parameters
         ----------
@@ -289,6 +295,7 @@ class OnlineKDEOutlierDetector(OutlierMixin, BaseWithDensity):
         with unchanged_on_error(self), one_blas_thread():
             X = check_rows(self, X, reset=True)
             weights = check_weights(sample_weight, len(X), some_positive=True)
+            X, weights = self._in_order(X, weights)
             self._forget()
             self._learn(X, weights)
             return self

@@ -52,6 +52,8 @@ class OnlineKDERegressor(MultiOutputMixin, RegressorMixin, BaseWithDensity):
     bandwidth : str, float or array-like, default="predictive"
     forgetting_factor : float or "predictive", default=1.0
     max_components : int, default=None
+    shuffle : bool, default=False
+    random_state : int, RandomState instance or None, default=None
     n_jobs : int, default=None
     verbose : int, default=0
         All are the density's, see :class:`OnlineKDEDensity`. A bandwidth array is of features and,
@@ -105,7 +107,7 @@ class OnlineKDERegressor(MultiOutputMixin, RegressorMixin, BaseWithDensity):
     _takes_missing_values = True
 
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
-        """Forget what was learned and stream the rows of X and y in order.
+        """Forget what was learned and stream the rows of X and y in order, or shuffled if asked to.
 
         Parameters
         ----------
@@ -137,6 +139,7 @@ class OnlineKDERegressor(MultiOutputMixin, RegressorMixin, BaseWithDensity):
         with unchanged_on_error(self), one_blas_thread():
             X, y = check_rows_and_outputs(self, X, y, reset=True)
             weights = check_weights(sample_weight, len(X), some_positive=True)
+            X, y, weights = self._in_order(X, y, weights)
             self._forget()
             return self._learn(X, y, weights, is_all=True)
 

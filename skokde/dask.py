@@ -245,6 +245,8 @@ class DaskOnlineKDEDensity(DaskEstimator, OnlineKDEDensity):
         Where tasks run; None: where Dask's own settings say.
     covariance_type, compression_threshold, bandwidth, forgetting_factor, max_components, n_jobs
         See :class:`OnlineKDEDensity`.
+    shuffle, random_state
+        Of arrays that are not of Dask: partitions are learned in the order of their rows.
     verbose : int, default=0
         Whether Dask's progress bar, of partitions and merges, is printed. Without a client Dask has
         one for its local schedulers only.
@@ -270,6 +272,8 @@ class DaskOnlineKDEDensity(DaskEstimator, OnlineKDEDensity):
         bandwidth: str | float | ArrayLike = "predictive",
         forgetting_factor: float | str = 1.0,
         max_components: int | None = None,
+        shuffle: bool = False,
+        random_state: int | np.random.RandomState | None = None,
         n_jobs: int | None = None,
         verbose: int = 0,
     ):
@@ -280,6 +284,8 @@ class DaskOnlineKDEDensity(DaskEstimator, OnlineKDEDensity):
             bandwidth=bandwidth,
             forgetting_factor=forgetting_factor,
             max_components=max_components,
+            shuffle=shuffle,
+            random_state=random_state,
             n_jobs=n_jobs,
             verbose=verbose,
         )
@@ -326,10 +332,10 @@ class DaskOnlineKDEClassifier(DaskEstimator, OnlineKDEClassifier):
         bandwidth: str | float | ArrayLike = "predictive",
         forgetting_factor: float | str = 1.0,
         max_components: int | None = None,
-        calibrate: bool = True,
-        priors: ArrayLike | None = None,
         shuffle: bool = False,
         random_state: int | np.random.RandomState | None = None,
+        calibrate: bool = True,
+        priors: ArrayLike | None = None,
         n_jobs: int | None = None,
         verbose: int = 0,
     ):
@@ -340,10 +346,10 @@ class DaskOnlineKDEClassifier(DaskEstimator, OnlineKDEClassifier):
             bandwidth=bandwidth,
             forgetting_factor=forgetting_factor,
             max_components=max_components,
-            calibrate=calibrate,
-            priors=priors,
             shuffle=shuffle,
             random_state=random_state,
+            calibrate=calibrate,
+            priors=priors,
             n_jobs=n_jobs,
             verbose=verbose,
         )

@@ -8,10 +8,8 @@ import numpy as np
 import pytest
 from scipy.special import logsumexp, softmax
 from scipy.stats import norm
-from sklearn.base import clone
 from sklearn.datasets import load_iris
 from sklearn.exceptions import NotFittedError
-from sklearn.metrics import log_loss
 from sklearn.utils import shuffle
 
 import skokde._density
@@ -34,6 +32,10 @@ NAMES = {
     "small integers": np.array([2, 0, 1], dtype=np.uint8),
     "floats": np.array([2.0, 0.0, 1.0]),
 }
+
+
+# Parameters that the densities of classes have as if they were not given.
+NOT_HANDED_ON = {"shuffle": False, "random_state": None, "n_jobs": None, "verbose": 0}
 
 
 @pytest.fixture(scope="module")
@@ -237,7 +239,7 @@ def test_densities_are_those_of_each_class_alone(
     assert len(classifier.estimators_) == 3
     for label, density in enumerate(classifier.estimators_):
         assert type(density) is OnlineKDEDensity
-        assert density.get_params() == parameters | {"n_jobs": None, "verbose": 0}
+        assert density.get_params() == parameters | NOT_HANDED_ON
         alone = OnlineKDEDensity(**parameters).fit(X[y == label])
         assert_same_model(density, alone)
         np.testing.assert_array_equal(density.score_samples(X), alone.score_samples(X))
@@ -681,45 +683,6 @@ def test_accuracy_of_a_stream(iris, covariance_type):
             right.append(classifier.predict(X[[i]])[0] == y[i])
         classifier.partial_fit(X[[i]], y[[i]])
     assert np.mean(right) > 0.9
-
-
-def test_rows_are_shuffled_by_fit_alone(iris):
-    X, y = iris
-    weights = np.random.default_rng(0).integers(0, 3, len(X))
-    in_order = OnlineKDEClassifier()
-    shuffled = OnlineKDEClassifier(shuffle=True, random_state=7)
-    expected = in_order.fit(*shuffle(X, y, weights, random_state=7)).predict_proba(X)
-    for _ in range(2):
-        found = shuffled.fit(X, y, weights).predict_proba(X)
-        np.testing.assert_array_equal(found, expected)
-    other = clone(shuffled).set_params(random_state=8).fit(X, y, weights).predict_proba(X)
-    assert (other != expected).any()
-    expected = in_order.fit(X, y, weights).predict_proba(X)
-    assert (shuffled.fit(X, y, weights).predict_proba(X) != expected).any()
-    found = clone(shuffled).partial_fit(X, y, sample_weight=weights).predict_proba(X)
-    np.testing.assert_array_equal(found, expected)
-
-
-def test_a_bad_seed_changes_nothing(iris, state_of):
-    classifier = OnlineKDEClassifier(shuffle=True, random_state=0).fit(*iris)
-    before = state_of(classifier)
-    with pytest.raises(ValueError, match="random_state"):
-        classifier.set_params(random_state="seed").fit(*iris)
-    assert state_of(classifier.set_params(random_state=0)) == before
-
-
-def test_shuffling_helps_where_rows_resemble_those_next_to_them():
-    rng = np.random.default_rng(1)
-    X = np.repeat(rng.normal(size=(120, 4)), 5, axis=0)
-    X += 0.05 * rng.normal(size=X.shape)
-    y = np.repeat(rng.integers(0, 3, 120), 5)
-    test = np.arange(len(X)) % 5 == 4
-    in_order = OnlineKDEClassifier().fit(X[~test], y[~test])
-    shuffled = OnlineKDEClassifier(shuffle=True, random_state=0).fit(X[~test], y[~test])
-    models = in_order, shuffled
-    losses = [log_loss(y[test], model.predict_proba(X[test])) for model in models]
-    assert shuffled.score(X[test], y[test]) > 0.95
-    assert losses[1] < losses[0] - 0.2
 
 
 def test_forgetting_follows_classes_that_swap():

@@ -832,8 +832,7 @@ def test_bad_priors_at_the_next_prediction(case):
 
 BAD_SETTINGS = [
     *[
-        (parameter, value, TypeError, "must be True or False")
-        for parameter in ("calibrate", "shuffle")
+        ("calibrate", value, TypeError, "must be True or False")
         for value in (None, 1, 0.0, "yes", [True])
     ],
 ]

@@ -162,11 +162,13 @@ def test_get_and_set_params(Estimator):
         "bandwidth": "predictive",
         "forgetting_factor": 1.0,
         "max_components": None,
+        "shuffle": False,
+        "random_state": None,
         "n_jobs": None,
         "verbose": 0,
     }
     if Estimator is OnlineKDEClassifier:
-        defaults |= {"calibrate": True, "priors": None, "shuffle": False, "random_state": None}
+        defaults |= {"calibrate": True, "priors": None}
     assert estimator.get_params() == defaults
     assert estimator.set_params(bandwidth=0.5, max_components=7) is estimator
     assert estimator.get_params() == defaults | {"bandwidth": 0.5, "max_components": 7}
