@@ -191,8 +191,10 @@ class Calibration(NamedTuple):
 
     def adapted(self, settings: Settings) -> Calibration:
         """With a pool of the settings' densities, if they are others than before."""
-        pool = self.pool.adapted(settings.first_exponents)
-        return self if pool is self.pool else self._replace(pool=pool, replay=None)
+        pool, replay = self.pool.adapted(settings.first_exponents), self.replay
+        # Of a damaged file it is not known before the settings are how many these should be.
+        fits = replay is None or replay.log_densities.shape[1] == settings.n_densities
+        return self if pool is self.pool and fits else self._replace(pool=pool, replay=None)
 
     def grown(self, chosen: np.ndarray, n_classes: int) -> Calibration:
         """With more classes, the old ones having new numbers among them."""

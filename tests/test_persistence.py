@@ -443,3 +443,18 @@ def test_damage_is_found_or_does_no_harm(Estimator, damage):
             estimator.partial_fit(X, y)
             assert np.isfinite(estimator.score_samples(X)).all(), path
     assert n_found > n_harmless, (n_found, n_harmless)
+
+
+def test_predicted_rows_of_another_number_of_densities_are_left_out():
+    X, y = stream()
+    state = stored_state(OnlineKDEClassifier)
+    replay = state["_calibration"]["replay"]
+    replay["log_densities"] = np.ascontiguousarray(replay["log_densities"][:, :-1])
+    classifier = OnlineKDEClassifier()
+    classifier.__setstate__(state)
+    classifier.partial_fit(X, y)
+    assert np.isfinite(classifier.predict_log_proba(X)).all()
+    assert (
+        classifier._calibration.replay.log_densities.shape[1]
+        == replay["log_densities"].shape[1] + 1
+    )
