@@ -191,10 +191,8 @@ class Calibration(NamedTuple):
 
     def adapted(self, settings: Settings) -> Calibration:
         """With a pool of the settings' densities, if they are others than before."""
-        pool, replay = self.pool.adapted(settings.first_exponents), self.replay
-        # Of a damaged file it is not known before the settings are how many these should be.
-        fits = replay is None or replay.log_densities.shape[1] == settings.n_densities
-        return self if pool is self.pool and fits else self._replace(pool=pool, replay=None)
+        pool = self.pool.adapted(settings.first_exponents)
+        return self if pool is self.pool else self._replace(pool=pool, replay=None)
 
     def grown(self, chosen: np.ndarray, n_classes: int) -> Calibration:
         """With more classes, the old ones having new numbers among them."""
@@ -235,10 +233,14 @@ class Calibration(NamedTuple):
         in_threads: Mapper = serially,
     ) -> Calibration:
         """After the prediction of the rows that wait for it, if there are any."""
+        calibration, replay = self, self.replay
+        # A damaged file may lack a density: how many there are only the settings tell.
+        if replay is not None and replay.log_densities.shape[1] != settings.n_densities:
+            calibration = self._replace(replay=None)
         if self.pending is None:
-            return self
+            return calibration
         n_samples = followed(class_count, settings)
-        return self._learn_from_pending(n_samples, settings, density_of, in_threads)
+        return calibration._learn_from_pending(n_samples, settings, density_of, in_threads)
 
     def is_due(self, row: np.ndarray, code: int) -> bool:
         """Whether a window begins or ends before a row."""
