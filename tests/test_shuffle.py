@@ -14,7 +14,7 @@ from skokde import (
     OnlineKDERegressor,
 )
 
-TARGETS = {OnlineKDEClassifier: 3, OnlineKDERegressor: None}  # how many values
+TARGETS = (OnlineKDEClassifier, OnlineKDERegressor)
 all_estimators = pytest.mark.parametrize(
     "Estimator",
     [
@@ -31,11 +31,8 @@ def rows_for(Estimator, n=150):
     """Rows and, if there are any, targets; and weights, some of which are zero."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(n, 2))
-    if Estimator not in TARGETS:
-        return (X,), rng.integers(0, 3, n)
-    y = X[:, 0] + 0.5 * rng.normal(size=n)
-    n_classes = TARGETS[Estimator]
-    return (X, y if n_classes is None else np.digitize(y, [-0.5, 0.5])), rng.integers(0, 3, n)
+    y = np.digitize(X[:, 0] + 0.5 * rng.normal(size=n), [-0.5, 0.5])
+    return (X, y) if Estimator in TARGETS else (X,), rng.integers(0, 3, n)
 
 
 @all_estimators

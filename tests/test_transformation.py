@@ -253,7 +253,7 @@ def test_rows_with_missing_values(covariance_type):
 @both_structures
 def test_long_tails_cost_little(covariance_type):
     shares = []
-    for seed in range(4):
+    for seed in range(8):
         X, normal, y = long_tailed(2400, seed)
         losses = []
         for rows, parameters in ((X, {}), (normal, {}), (X, {"compression_threshold": 0.08})):
@@ -263,7 +263,7 @@ def test_long_tails_cost_little(covariance_type):
         shares.append((losses[0] - losses[1]) / (losses[2] - losses[1]))
     # Of what they cost where there are no others than the data's coordinates. A single seed may
     # have four fifths, where classes are told apart by small differences of features.
-    assert np.mean(shares) < 0.4
+    assert np.mean(shares) < 0.3
 
 
 def test_features_that_are_functions_of_others_do_no_harm():
