@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from numbers import Integral, Real
 from typing import Any
 
@@ -211,8 +212,7 @@ def check_bandwidth(bandwidth: Any, structure: CovarianceStructure, n_features: 
         matrix = np.asarray(bandwidth, dtype=np.float64, order="C")
     except (TypeError, ValueError) as error:
         raise ValueError(f"A bandwidth array must be of numbers, got {bandwidth!r}.") from error
-    matrix = check_array(matrix, ensure_2d=False, input_name="bandwidth")
-    d = n_features
+    matrix, d = _finite(matrix.tobytes(), matrix.shape), n_features
     if matrix.shape == (d,):
         matrix = structure.to_matrix(matrix)
     elif matrix.shape != (d, d):
@@ -232,15 +232,29 @@ def check_bandwidth(bandwidth: Any, structure: CovarianceStructure, n_features: 
         )
     if matrix.ndim == 2:
         correlation = structure.rescale(matrix, 1.0 / np.sqrt(variances))
-        if not np.allclose(correlation, correlation.T, rtol=0.0, atol=1e-10):
-            raise ValueError("A bandwidth matrix must be symmetric.")
-        eigenvalues = np.linalg.eigvalsh(correlation)
-        if eigenvalues[0] < EIGENVALUE_FLOOR * eigenvalues[-1]:
-            raise ValueError(
-                "A bandwidth matrix must be positive definite; this one is singular or "
-                "nearly so. Add to its diagonal."
-            )
+        _check_is_correlation(correlation.tobytes(), d)
     return FixedCovariance(matrix)
+
+
+# Checked once: a bandwidth is looked at in each call, and single rows would feel it.
+@lru_cache(maxsize=8)
+def _finite(values: bytes, shape: tuple[int, ...]) -> np.ndarray:
+    """An array of these values, none of which is infinite or NaN."""
+    array = np.ndarray(shape, buffer=values)
+    return check_array(array, ensure_2d=False, input_name="bandwidth")
+
+
+@lru_cache(maxsize=8)
+def _check_is_correlation(values: bytes, d: int) -> None:
+    correlation = np.ndarray((d, d), buffer=values)
+    if not np.allclose(correlation, correlation.T, rtol=0.0, atol=1e-10):
+        raise ValueError("A bandwidth matrix must be symmetric.")
+    eigenvalues = np.linalg.eigvalsh(correlation)
+    if eigenvalues[0] < EIGENVALUE_FLOOR * eigenvalues[-1]:
+        raise ValueError(
+            "A bandwidth matrix must be positive definite; this one is singular or nearly so. "
+            "Add to its diagonal."
+        )
 
 
 def check_rows(estimator: Any, X: Any, *, reset: bool) -> np.ndarray:

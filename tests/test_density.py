@@ -218,9 +218,10 @@ def test_bandwidth_set_later_takes_effect_at_the_next_score(covariance_type, rul
     np.testing.assert_array_equal(density.score_samples(X), before)
 
 
-def test_bandwidth_changed_in_place_takes_effect():
+@pytest.mark.parametrize("given", [[1.0, 2.0], [[1.0, 0.0], [0.0, 2.0]]], ids=str)
+def test_bandwidth_changed_in_place_takes_effect(given):
     X = correlated(25, 2)
-    bandwidth = np.array([1.0, 2.0])
+    bandwidth = np.array(given)
     density = OnlineKDEDensity(bandwidth=bandwidth).fit(X)
     density.score_samples(X)
     bandwidth *= 7.0
