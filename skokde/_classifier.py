@@ -765,8 +765,10 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
     def _pool(self, settings: Settings) -> LogLinearPool:
         """The pool of all that is pooled."""
         count = float(self.class_count_.sum() / np.count_nonzero(self._is_seen()))
-        pool = self._calibration.pool.adapted(settings.first_exponents)
-        return pool.tempered_at_first(count, self.n_features_in_)
+        pool, d = self._calibration.pool.adapted(settings.first_exponents), self.n_features_in_
+        return pool.tempered_at_first(
+            count, d, settings.cautious_exponents, is_young=self._calibration.is_young(d)
+        )
 
     def _scored_pool(self, settings: Settings) -> tuple[LogLinearPool, tuple[bool, ...]]:
         """The pool of the groups of experts that are of use, and which these are."""
@@ -1074,12 +1076,17 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         )
 
     def _lasting_covariance(self) -> np.ndarray:
-        """The same at the last checkpoint: a row that is learned changes its own class only."""
+        """The same at the last checkpoint: a row that is learned changes its own class only.
+
+        Of few rows it is that of all data, as it is before the first checkpoint.
+        """
         covariance = self._calibration.covariance
-        return self._pooled_within_covariance() if covariance is None else covariance
+        if covariance is None or self._calibration.is_young(self.n_features_in_):
+            return self._pooled_within_covariance()
+        return covariance
 
     def _lasting_transformation(self, settings: Settings) -> Transformation | None:
-        """That of the last checkpoint as well, or before it of all data."""
+        """That of the last checkpoint as well, or of all data."""
 
         def make() -> Transformation | None:
             seen = self._seen()
@@ -1088,7 +1095,10 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
 
         if not settings.pools_transformed:
             return None
-        return self._calibration.transformation or self._snapshot.get("transformation", None, make)
+        known = self._calibration.transformation
+        if known is None or self._calibration.is_young(self.n_features_in_):
+            return self._snapshot.get("transformation", None, make)
+        return known
 
     def _seen(self) -> list[OnlineKDEDensity]:
         """The estimators of classes with a sample."""

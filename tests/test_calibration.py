@@ -8,6 +8,7 @@ from math import ceil, sqrt
 import numpy as np
 import pytest
 from scipy.special import log_softmax, softmax
+from sklearn.datasets import load_breast_cancer
 from sklearn.metrics import log_loss
 
 import skokde._density
@@ -32,6 +33,7 @@ from skokde._engine.covariance import STRUCTURES
 from skokde._engine.experts import reference_part
 from skokde._engine.neighbors import Neighbors
 from skokde._engine.pooling import FARTHEST_CLASS, Discriminant, LogLinearPool, learn_pool
+from skokde._engine.shrinkage import pooled_within_covariance
 from skokde._engine.state import State
 from skokde._engine.transformation import Transformation
 from skokde._validation import check_settings
@@ -398,14 +400,15 @@ def test_before_the_first_window_ends_it_is_bayes_rule_tempered():
             atol=1e-12,
         )
         # Of several groups it is that of a geometric mean of their densities, in which shapes count
-        # by what they have of the correlations.
+        # by what they have of the correlations; the less of that, the fewer the samples are.
         classifier = OnlineKDEClassifier().fit(X[:n], y[:n])
         settings = classifier._scoring_settings()
-        exponents = np.repeat([0.0, 1 / 6, 1 / 3], 2).tolist()
+        exponents = np.repeat([0.0, 1 / 6, 1 / 3], 2)
         first = settings.first_exponents[: len(exponents)]
         np.testing.assert_allclose(first, exponents, rtol=1e-15)
         pool = classifier._calibration.pool.adapted(settings.first_exponents)
-        np.testing.assert_allclose(pool.weights, exponents + [0.0] * 5, rtol=1e-15)
+        np.testing.assert_allclose(pool.weights, [*exponents, *[0.0] * 5], rtol=1e-15)
+        exponents = power * exponents + (1.0 - power) * np.repeat([0.0, 1 / 2, 0.0], 2)
         densities = [d._class_density(settings) for d in classifier.estimators_]
         logs = [density.log_densities(X) @ exponents for density in densities]
         np.testing.assert_allclose(
@@ -415,6 +418,61 @@ def test_before_the_first_window_ends_it_is_bayes_rule_tempered():
             atol=1e-12,
         )
     assert OnlineKDEClassifier().fit(X[:43], y[:43])._calibration.pool.count > 0.0
+
+
+@pytest.mark.parametrize(
+    ("covariance_type", "cautious"),
+    [
+        ("full", [0.0, 0.0, 0.5, 0.5, 0.0, 0.0]),
+        ("diag", [0.0, 0.0, 0.5, 0.5]),
+        ("lowrank", None),
+    ],
+)
+def test_few_rows_tell_nothing_of_correlations(covariance_type, cautious):
+    d = 40
+    settings = settings_of(OnlineKDEDensity(covariance_type=covariance_type), d)
+    bayes = settings.first_exponents
+    expected = bayes if cautious is None else np.append(cautious, np.zeros(2))
+    np.testing.assert_array_equal(settings.cautious_exponents, expected)
+    pool = LogLinearPool.start(2, bayes)
+    for samples in (3.0, 40.0, 4000.0):
+        sure = trust(samples, d)
+        asked = samples, d, settings.cautious_exponents
+        young = pool.tempered_at_first(*asked, is_young=True)
+        np.testing.assert_allclose(young.exponents, sure * expected)
+        grown = pool.tempered_at_first(*asked)
+        np.testing.assert_allclose(grown.exponents, sure * (sure * bayes + (1 - sure) * expected))
+    learned = pool._replace(count=1.0)
+    assert learned.tempered_at_first(*asked, is_young=True) is learned
+
+
+@pytest.mark.parametrize(("d", "last"), [(5, 9), (30, 59), (80, 99)])
+def test_of_few_rows_the_shared_covariance_follows_each(d, last):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(last + 1, d)), np.arange(last + 1) % 2
+    classifier = OnlineKDEClassifier()
+    for n in range(last - 3, last + 2):
+        classifier.fit(X[:n], y[:n])
+        young = n <= last
+        assert classifier._calibration.is_young(d) == young
+        moments = [density._inlier_moments() for density in classifier.estimators_]
+        followed = pooled_within_covariance(moments)
+        assert np.array_equal(classifier._lasting_covariance(), followed) == (young or n < 20)
+        known = classifier._lasting_transformation(classifier._scoring_settings())
+        assert (known is classifier._calibration.transformation) == (not young and n >= 20)
+
+
+@pytest.mark.parametrize("n", [15, 24, 28, 31, 36, 40])
+def test_as_few_rows_as_features_are_told_apart(n):
+    # Where a covariance lacks the directions in which rows to come lie, and where it has just got
+    # them, most of these would go to one class.
+    X, y = load_breast_cancer(return_X_y=True)
+    scores = []
+    for seed in range(5):
+        order = np.random.default_rng(seed).permutation(len(X))
+        train, test = np.split(order, [n])
+        scores.append(OnlineKDEClassifier().fit(X[train], y[train]).score(X[test], y[test]))
+    assert np.mean(scores) > 0.88
 
 
 @both_structures

@@ -156,8 +156,21 @@ class Settings(NamedTuple):
         The more of the correlations a shape has, the more of it has that. It is there in the data's
         coordinates, if the shape is pooled in both.
         """
-        n_others = len(self.memories) + self.n_discriminants + self.pools_neighbors
-        return _first_exponents(*self.n_pooled_shapes, self.n_sides, n_others)
+        return _first_exponents(*self.n_pooled_shapes, self.n_sides, self._n_others)
+
+    @property
+    def cautious_exponents(self) -> np.ndarray:
+        """The same where samples are few.
+
+        The shape with the fewest correlations has all, if it is pooled in transformed coordinates
+        alone. Covariances of low rank are cautious as they are.
+        """
+        return _cautious_exponents(*self.n_pooled_shapes, self.n_sides, self._n_others)
+
+    @property
+    def _n_others(self) -> int:
+        """How many terms a pool has besides groups of experts."""
+        return len(self.memories) + self.n_discriminants + self.pools_neighbors
 
     @property
     def n_experts(self) -> int:
@@ -174,6 +187,18 @@ def _first_exponents(n_transformed: int, n_plain: int, n_sides: int, n_others: i
     of_groups = np.append(transformed, of_shapes[:n_plain]) / (n_sides * of_shapes.sum())
     exponents = np.append(np.repeat(of_groups, n_sides), np.zeros(n_others))
     exponents.flags.writeable = False  # it is the same object each time
+    return exponents
+
+
+@cache
+def _cautious_exponents(
+    n_transformed: int, n_plain: int, n_sides: int, n_others: int
+) -> np.ndarray:
+    exponents = _first_exponents(n_transformed, n_plain, n_sides, n_others)
+    if n_transformed > n_plain:
+        exponents = np.zeros_like(exponents)
+        exponents[(n_transformed - 1) * n_sides : n_transformed * n_sides] = 1.0 / n_sides
+        exponents.flags.writeable = False
     return exponents
 
 
