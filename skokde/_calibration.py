@@ -37,9 +37,9 @@ from skokde._validation import TINY
 FIRST_CHECKPOINT = 20
 FIRST_OF_CLASS, FEW_CLASSES, FIRST_OF_FURTHER = 10, 3, 5
 SHARE_BETWEEN, LEAST_BETWEEN = 0.13, 12
-# So many rows for each feature are few: the covariance that classes share follows each of them. What
-# is predicted in a window has that of its beginning. In many features more rows than a hundred do
-# not count as few, since each changes the densities of all classes.
+# So many rows for each feature are few: the covariance that classes share follows each of them, but
+# what is predicted in a window has that of its beginning. In many features more rows than a hundred
+# do not count as few, since each changes the densities of all classes.
 FEW_ROWS, MOST_FEW_ROWS = 2, 100
 # A window has at most so many rows: its densities lack them, and its predictions come late.
 LONGEST_WINDOW = 256
