@@ -251,6 +251,13 @@ class Calibration(NamedTuple):
         """
         return self.position < min(FEW_ROWS * d, MOST_FEW_ROWS)
 
+    def lasting(self, d: int) -> tuple[np.ndarray | None, Transformation | None]:
+        """The covariance and coordinates that classes are scored by until the next checkpoint.
+
+        None where these follow each row.
+        """
+        return (None, None) if self.is_young(d) else (self.covariance, self.transformation)
+
     def is_due(self, row: np.ndarray, code: int) -> bool:
         """Whether a window begins or ends before a row."""
         return self.position >= self.next_checkpoint and not self._repeats(row, code)

@@ -764,8 +764,10 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
 
     def _pool(self, settings: Settings) -> LogLinearPool:
         """The pool of all that is pooled."""
-        count = float(self.class_count_.sum() / np.count_nonzero(self._is_seen()))
         pool, d = self._calibration.pool.adapted(settings.first_exponents), self.n_features_in_
+        if pool.count > 0.0:  # single rows feel what else would be asked for
+            return pool
+        count = float(self.class_count_.sum() / np.count_nonzero(self._is_seen()))
         return pool.tempered_at_first(
             count, d, settings.cautious_exponents, is_young=self._calibration.is_young(d)
         )
@@ -1080,10 +1082,8 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
 
         Of few rows it is that of all data, as it is before the first checkpoint.
         """
-        covariance = self._calibration.covariance
-        if covariance is None or self._calibration.is_young(self.n_features_in_):
-            return self._pooled_within_covariance()
-        return covariance
+        covariance, _ = self._calibration.lasting(self.n_features_in_)
+        return self._pooled_within_covariance() if covariance is None else covariance
 
     def _lasting_transformation(self, settings: Settings) -> Transformation | None:
         """That of the last checkpoint as well, or of all data."""
@@ -1095,10 +1095,8 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
 
         if not settings.pools_transformed:
             return None
-        known = self._calibration.transformation
-        if known is None or self._calibration.is_young(self.n_features_in_):
-            return self._snapshot.get("transformation", None, make)
-        return known
+        _, transformation = self._calibration.lasting(self.n_features_in_)
+        return transformation or self._snapshot.get("transformation", None, make)
 
     def _seen(self) -> list[OnlineKDEDensity]:
         """The estimators of classes with a sample."""

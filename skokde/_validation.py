@@ -232,7 +232,7 @@ def check_bandwidth(bandwidth: Any, structure: CovarianceStructure, n_features: 
         )
     if matrix.ndim == 2:
         correlation = structure.rescale(matrix, 1.0 / np.sqrt(variances))
-        _check_is_correlation(correlation.tobytes(), d)
+        _check_is_positive_definite(correlation.tobytes(), d)
     return FixedCovariance(matrix)
 
 
@@ -245,7 +245,7 @@ def _finite(values: bytes, shape: tuple[int, ...]) -> np.ndarray:
 
 
 @lru_cache(maxsize=8)
-def _check_is_correlation(values: bytes, d: int) -> None:
+def _check_is_positive_definite(values: bytes, d: int) -> None:
     correlation = np.ndarray((d, d), buffer=values)
     if not np.allclose(correlation, correlation.T, rtol=0.0, atol=1e-10):
         raise ValueError("A bandwidth matrix must be symmetric.")
