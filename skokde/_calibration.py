@@ -38,9 +38,8 @@ FIRST_CHECKPOINT = 20
 FIRST_OF_CLASS, FEW_CLASSES, FIRST_OF_FURTHER = 10, 3, 5
 SHARE_BETWEEN, LEAST_BETWEEN = 0.13, 12
 # So many rows for each feature are few: the covariance that classes share follows each of them, but
-# what is predicted in a window has that of its beginning. In many features more rows than a hundred
-# do not count as few, since each changes the densities of all classes.
-FEW_ROWS, MOST_FEW_ROWS = 2, 100
+# none from the first window on.
+FEW_ROWS = 2
 # A window has at most so many rows: its densities lack them, and its predictions come late.
 LONGEST_WINDOW = 256
 # Up to this number of rows a window lasts until the next one, and predictions are remembered in
@@ -243,21 +242,6 @@ class Calibration(NamedTuple):
         n_samples = followed(class_count, settings)
         return calibration._learn_from_pending(n_samples, settings, density_of, in_threads)
 
-    def is_young(self, d: int) -> bool:
-        """Whether so few rows have come that those to come lie in other directions.
-
-        Beside a covariance that lacks these a class that has learned such a row is the only one
-        with any spread there.
-        """
-        return self.position < min(FEW_ROWS * d, MOST_FEW_ROWS)
-
-    def lasting(self, d: int) -> tuple[np.ndarray | None, Transformation | None]:
-        """The covariance and coordinates that classes are scored by until the next checkpoint.
-
-        None where these follow each row.
-        """
-        return (None, None) if self.is_young(d) else (self.covariance, self.transformation)
-
     def is_due(self, row: np.ndarray, code: int) -> bool:
         """Whether a window begins or ends before a row."""
         return self.position >= self.next_checkpoint and not self._repeats(row, code)
@@ -304,7 +288,7 @@ class Calibration(NamedTuple):
         elif self.position <= first or self.position >= self.refreshed + share(self.refreshed):
             moments = [inlier_moments(mixture) for mixture in mixtures]
             calibration = calibration._replace(
-                covariance=pooled_within_covariance(moments),
+                covariance=pooled_within_covariance(moments, keeps_noise=settings.keeps_noise),
                 transformation=settings.transformation_of(mixtures, moments),
                 refreshed=self.position,
             )

@@ -688,7 +688,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
             return np.zeros(d, dtype=bool)
         counts, means, _ = zip(*(e._inlier_moments() for e in seen), strict=True)
         center = np.average(means, axis=0, weights=counts)
-        covariance = self._pooled_within_covariance()
+        covariance = self._pooled_within_covariance(keeps_noise=True)
         return corrected_features(center, covariance, settings.structure)
 
     def _summary_lines(self) -> list[str]:
@@ -768,9 +768,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         if pool.count > 0.0:  # single rows feel what else would be asked for
             return pool
         count = float(self.class_count_.sum() / np.count_nonzero(self._is_seen()))
-        return pool.tempered_at_first(
-            count, d, settings.cautious_exponents, is_young=self._calibration.is_young(d)
-        )
+        return pool.tempered_at_first(count, d, settings.cautious_exponents)
 
     def _scored_pool(self, settings: Settings) -> tuple[LogLinearPool, tuple[bool, ...]]:
         """The pool of the groups of experts that are of use, and which these are."""
@@ -1063,30 +1061,30 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         """What the parameters mean to the classes, which all have a say in the kernels' shape."""
         settings = check_settings(self, self.n_features_in_, self._seen()[0]._layout)
         if settings.n_experts > 1:
-            target = self._lasting_covariance()
+            target = self._lasting_covariance(settings)
         else:
-            target = self._pooled_within_covariance()
+            target = self._pooled_within_covariance(keeps_noise=settings.keeps_noise)
         transformation = self._lasting_transformation(settings)
         return settings._replace(shrinkage_target=target, transformation=transformation)
 
-    def _pooled_within_covariance(self) -> np.ndarray:
+    def _pooled_within_covariance(self, *, keeps_noise: bool) -> np.ndarray:
         """The prior for the covariances of the classes, from all data."""
-        return self._snapshot.get(
-            "shared covariance",
-            None,
-            lambda: pooled_within_covariance([e._inlier_moments() for e in self._seen()]),
-        )
 
-    def _lasting_covariance(self) -> np.ndarray:
-        """The same at the last checkpoint: a row that is learned changes its own class only.
+        def make() -> np.ndarray:
+            moments = [e._inlier_moments() for e in self._seen()]
+            return pooled_within_covariance(moments, keeps_noise=keeps_noise)
 
-        Of few rows it is that of all data, as it is before the first checkpoint.
-        """
-        covariance, _ = self._calibration.lasting(self.n_features_in_)
-        return self._pooled_within_covariance() if covariance is None else covariance
+        return self._snapshot.get("shared covariance", keeps_noise, make)
+
+    def _lasting_covariance(self, settings: Settings) -> np.ndarray:
+        """The same at the last checkpoint: a row that is learned changes its own class only."""
+        covariance = self._calibration.covariance
+        if covariance is not None:
+            return covariance
+        return self._pooled_within_covariance(keeps_noise=settings.keeps_noise)
 
     def _lasting_transformation(self, settings: Settings) -> Transformation | None:
-        """That of the last checkpoint as well, or of all data."""
+        """That of the last checkpoint as well, or before it of all data."""
 
         def make() -> Transformation | None:
             seen = self._seen()
@@ -1095,8 +1093,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
 
         if not settings.pools_transformed:
             return None
-        _, transformation = self._calibration.lasting(self.n_features_in_)
-        return transformation or self._snapshot.get("transformation", None, make)
+        return self._calibration.transformation or self._snapshot.get("transformation", None, make)
 
     def _seen(self) -> list[OnlineKDEDensity]:
         """The estimators of classes with a sample."""
@@ -1194,7 +1191,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
                 "moments", settings.key, codes, lambda e: e._discriminant_moments(settings)
             )
         )
-        covariance = self._lasting_covariance()
+        covariance = self._lasting_covariance(settings)
         return self._snapshot.lasting(
             "discriminants",
             (covariance, moments),

@@ -71,7 +71,7 @@ def with_common_shape(settings: Settings, models: Sequence[CalibratedClasses]) -
             mixtures.append(Mixture.of_parts(of_class))
     moments = [inlier_moments(mixture) for mixture in mixtures]
     return settings._replace(
-        shrinkage_target=pooled_within_covariance(moments),
+        shrinkage_target=pooled_within_covariance(moments, keeps_noise=settings.keeps_noise),
         transformation=settings.transformation_of(mixtures, moments),
     )
 

@@ -601,12 +601,26 @@ def log_densities(points, log_weights, means, covs, widths, shrinks):
 # ------------------------------------------------------------------------------- quadrature
 
 
-def pooled_within_covariance(X, y):
+def pooled_within_covariance(X, y, *, keeps_noise=False):
     """The prior for the covariance of a class, from the rows, full or not."""
     n, d = X.shape
     within = sum((y == c).sum() * np.cov(X[y == c].T, bias=True).reshape(d, d) for c in set(y)) / n
     whole = np.cov(X.T, bias=True).reshape(d, d)
-    return (n * within + d * whole) / (n + d)
+    return (n * within + d * (whole if keeps_noise else without_noise(whole, n))) / (n + d)
+
+
+def without_noise(covariance, n):
+    """Of n samples: its correlations by oracle approximating shrinkage (Chen et al. 2010)."""
+    d = len(covariance)
+    if d == 1:
+        return covariance
+    deviations = np.sqrt(np.diag(covariance))
+    units = np.where(deviations > 0.0, deviations, 1.0)
+    correlations = covariance / np.outer(units, units)
+    others = ~np.eye(d, dtype=bool)
+    square = d + (correlations[others] ** 2).sum()
+    noise = ((1.0 - 2.0 / d) * square + d**2) / ((n + 1.0 - 2.0 / d) * (square - d))
+    return np.where(others, (1.0 - min(noise, 1.0)) * covariance, covariance)
 
 
 def shrunk_prior(counts):

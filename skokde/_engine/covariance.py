@@ -163,6 +163,14 @@ class CovarianceStructure(ABC):
         """A covariance of which a share is replaced by that of a target."""
 
     @abstractmethod
+    def squared_correlations(self, covariance: np.ndarray) -> float:
+        """Sum of the squares of all correlations, those of features with themselves being one."""
+
+    @abstractmethod
+    def with_less_correlation(self, covariance: np.ndarray, share: float) -> np.ndarray:
+        """A covariance of which a share of the correlations is left out."""
+
+    @abstractmethod
     def halves(
         self, covariances: np.ndarray, matrix: np.ndarray, spread: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
@@ -314,8 +322,16 @@ class FullCovariance(CompiledStructure):
     def shaped(self, covariances: np.ndarray) -> np.ndarray:
         if self.correlations == 1.0:
             return covariances
-        d = covariances.shape[-1]
-        return covariances * (self.correlations + (1.0 - self.correlations) * np.eye(d))
+        return self.with_less_correlation(covariances, 1.0 - self.correlations)
+
+    def squared_correlations(self, covariance: np.ndarray) -> float:
+        units = 1.0 / np.sqrt(positive(self.variances(covariance)))
+        correlations = self.rescale(covariance, units)
+        np.fill_diagonal(correlations, 1.0)
+        return np.square(correlations).sum()
+
+    def with_less_correlation(self, covariance: np.ndarray, share: float) -> np.ndarray:
+        return covariance * (1.0 - share + share * np.eye(covariance.shape[-1]))
 
     def shape(self, d: int) -> tuple[int, ...]:
         return (d, d)
@@ -366,6 +382,12 @@ class DiagonalCovariance(CompiledStructure):
 
     def shape(self, d: int) -> tuple[int, ...]:
         return (d,)
+
+    def squared_correlations(self, covariance: np.ndarray) -> float:
+        return float(len(covariance))
+
+    def with_less_correlation(self, covariance: np.ndarray, share: float) -> np.ndarray:
+        return covariance
 
     def variances(self, covariances: np.ndarray) -> np.ndarray:
         return covariances
@@ -513,6 +535,12 @@ class LowRankCovariance(CovarianceStructure):
 
     def shrunk(self, covariance: np.ndarray, share: float, target: np.ndarray) -> np.ndarray:
         return self.weighted_sum(np.array([1.0 - share, share]), np.stack([covariance, target]))
+
+    def squared_correlations(self, covariance: np.ndarray) -> float:
+        return lowrank.squared_correlations(covariance)
+
+    def with_less_correlation(self, covariance: np.ndarray, share: float) -> np.ndarray:
+        return lowrank.with_less_correlation(covariance, share)
 
     def halves(
         self, covariances: np.ndarray, matrix: np.ndarray, spread: np.ndarray

@@ -43,7 +43,8 @@ FARTHEST_CLASS = 200.0
 MEMORY = 0.25
 # Before any prediction the weights are those of Bayes' rule, give or take 0.3, but where samples
 # are few the exponents are less: by this share of what a covariance of as many is shrunk by. By as
-# much of them densities with fewer correlations are trusted in their place.
+# much of them densities with fewer correlations, and a linear discriminant, are trusted in their
+# place.
 PRIOR_PRECISION = 10.0
 TEMPERED_BY_NOISE = 0.7
 # Newton's method ends with a step whose square, in standard deviations of the weights, is no more.
@@ -148,14 +149,7 @@ class LogLinearPool(NamedTuple):
             return self
         return self.start(len(self.offsets), exponents)
 
-    def tempered_at_first(
-        self,
-        count: float,
-        d: int,
-        cautious: np.ndarray | None = None,
-        *,
-        is_young: bool = False,
-    ) -> Self:
+    def tempered_at_first(self, count: float, d: int, cautious: np.ndarray | None = None) -> Self:
         """Less sure than Bayes' rule where samples are few, before any prediction.
 
         Parameters
@@ -166,15 +160,12 @@ class LogLinearPool(NamedTuple):
             Number of features.
         cautious : (n_densities,) array, default=None
             Exponents for samples that are too few for correlations.
-        is_young : bool, default=False
-            Whether nothing but these is to be trusted.
         """
         if self.count > 0.0:
             return self
         doubt, exponents = TEMPERED_BY_NOISE * share_of_target(count, d), self.exponents
         if cautious is not None:
-            share = 1.0 if is_young else doubt
-            exponents = (1.0 - share) * exponents + share * cautious
+            exponents = (1.0 - doubt) * exponents + doubt * cautious
         return self._replace(exponents=(1.0 - doubt) * exponents)
 
     def of_groups(self, chosen: np.ndarray) -> Self:

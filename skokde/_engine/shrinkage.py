@@ -78,16 +78,21 @@ def shrink_shares(shares: np.ndarray, count: float) -> np.ndarray:
     return part * equal + (1.0 - part) * shares
 
 
-def pooled_within_covariance(moments: list[tuple[float, np.ndarray, np.ndarray]]) -> np.ndarray:
+def pooled_within_covariance(
+    moments: list[tuple[float, np.ndarray, np.ndarray]], *, keeps_noise: bool = False
+) -> np.ndarray:
     """What the covariance of a class is shrunk to: the average within all of the classes.
 
     That is shrunk in turn, to the covariance of all data together: classes of one sample each have
-    no spread but that between them.
+    no spread but that between them. That has none in some directions, as long as samples are no
+    more than features, unless its correlations are shrunk as well.
 
     Parameters
     ----------
     moments : list of (float, (d,) array, (d, d) or (d,) array)
         Count, mean and covariance of each class, none empty.
+    keeps_noise : bool, default=False
+        Whether the correlations of all data stay as they are.
 
     Returns
     -------
@@ -96,5 +101,10 @@ def pooled_within_covariance(moments: list[tuple[float, np.ndarray, np.ndarray]]
     """
     counts, means, covariances = (np.array(arrays) for arrays in zip(*moments, strict=True))
     total, _, whole = match_moments(counts, means, covariances)
-    within = structure_of(covariances).weighted_sum(counts / total, covariances)
+    structure = structure_of(covariances)
+    within = structure.weighted_sum(counts / total, covariances)
+    if not keeps_noise:
+        square = structure.squared_correlations(whole)
+        noise = noise_of_correlations(square, whole.shape[-1], total)
+        whole = structure.with_less_correlation(whole, noise)
     return shrink_covariance(within, total, whole)

@@ -71,6 +71,11 @@ class Settings(NamedTuple):
         """How many coarser views there are of a model."""
         return len(self.thresholds) - 1
 
+    @property
+    def keeps_noise(self) -> bool:
+        """Whether the covariance that classes share keeps the noise of its correlations."""
+        return self.n_experts == 1
+
     def in_transformed_coordinates(self) -> Settings:
         """For densities of all samples there."""
         return self._replace(
@@ -162,10 +167,12 @@ class Settings(NamedTuple):
     def cautious_exponents(self) -> np.ndarray:
         """The same where samples are few.
 
-        The shape with the fewest correlations has all, if it is pooled in transformed coordinates
-        alone. Covariances of low rank are cautious as they are.
+        The shape with the fewest correlations has half, if it is pooled in transformed coordinates
+        alone, and the linear discriminant of all samples, with one covariance for all classes, the
+        other half. Covariances of low rank are cautious as they are.
         """
-        return _cautious_exponents(*self.n_pooled_shapes, self.n_sides, self._n_others)
+        shapes, n_memories = self.n_pooled_shapes, len(self.memories)
+        return _cautious_exponents(*shapes, self.n_sides, n_memories, self._n_others)
 
     @property
     def _n_others(self) -> int:
@@ -192,12 +199,13 @@ def _first_exponents(n_transformed: int, n_plain: int, n_sides: int, n_others: i
 
 @cache
 def _cautious_exponents(
-    n_transformed: int, n_plain: int, n_sides: int, n_others: int
+    n_transformed: int, n_plain: int, n_sides: int, n_memories: int, n_others: int
 ) -> np.ndarray:
     exponents = _first_exponents(n_transformed, n_plain, n_sides, n_others)
     if n_transformed > n_plain:
         exponents = np.zeros_like(exponents)
-        exponents[(n_transformed - 1) * n_sides : n_transformed * n_sides] = 1.0 / n_sides
+        exponents[(n_transformed - 1) * n_sides : n_transformed * n_sides] = 0.5 / n_sides
+        exponents[(n_transformed + n_plain) * n_sides + n_memories] = 0.5
         exponents.flags.writeable = False
     return exponents
 
