@@ -464,6 +464,20 @@ def test_as_few_rows_as_features_are_told_apart(n):
     assert np.mean(scores) > 0.88
 
 
+@pytest.mark.parametrize("n", [70, 80, 120])
+def test_rows_twice_as_many_as_correlated_features_are_told_apart(n):
+    # Where nearly nothing is left of some directions in what classes share, that decides.
+    scores = []
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        factors, centers = rng.normal(size=(8, 60)), rng.normal(size=(4, 8))
+        y = rng.integers(4, size=n + 500)
+        X = np.sinh(centers[y] + rng.normal(size=(len(y), 8))) @ factors
+        X += 0.1 * rng.normal(size=X.shape)
+        scores.append(OnlineKDEClassifier().fit(X[:n], y[:n]).score(X[n:], y[n:]))
+    assert np.mean(scores) > 0.73
+
+
 @both_structures
 def test_few_rows_are_not_believed_too_much(covariance_type):
     # Of one distribution, so that no class is ever more probable than its share.

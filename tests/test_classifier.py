@@ -20,7 +20,7 @@ from skokde._classifier import share_of_unseen
 from skokde._engine.bandwidth import normal_reference
 from skokde._engine.experts import empty_state
 from skokde._engine.learn import learn
-from skokde._engine.shrinkage import shrink_shares
+from skokde._engine.shrinkage import pooled_within_covariance, shrink_shares
 from skokde._validation import check_settings
 
 both_structures = pytest.mark.parametrize("covariance_type", quick(["full", "diag"]))
@@ -294,6 +294,33 @@ def few_and_many():
     X[y == 3, 2] = -0.7  # constant within a class
     X[y == 4, 5] = X[y == 4, 0] - X[y == 4, 1]  # collinear within a class
     return X * [1.0, 20.0, 0.05, 1.0, 1.0, 1.0], y
+
+
+@pytest.mark.parametrize("keeps_noise", [False, True])
+@pytest.mark.parametrize(("n", "d"), [(3, 1), (3, 5), (8, 2), (12, 5), (400, 5)])
+@both_structures
+def test_covariance_that_classes_share(covariance_type, n, d, keeps_noise):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(n, d)) @ rng.normal(size=(d, d)), np.arange(n) % 3
+    if d > 2:
+        X[:, 2] = -0.3
+    moments = []
+    for c in range(3):
+        covariance = np.cov(X[y == c].T, bias=True).reshape(d, d)
+        moments.append(
+            (
+                float(np.sum(y == c)),
+                X[y == c].mean(axis=0),
+                covariance if covariance_type == "full" else np.diag(covariance),
+            )
+        )
+    expected = twins.pooled_within_covariance(X, y, keeps_noise=keeps_noise)
+    np.testing.assert_allclose(
+        pooled_within_covariance(moments, keeps_noise=keeps_noise),
+        expected if covariance_type == "full" else np.diag(expected),
+        rtol=1e-10,
+        atol=1e-14,
+    )
 
 
 @pytest.mark.parametrize("bandwidth", ["plugin", "okde", "silverman", "scott", 0.7])
