@@ -393,15 +393,24 @@ def test_before_the_first_window_ends_it_is_bayes_rule_tempered():
         log_prior = np.log(classifier.class_prior_)
         log_densities = classifier.predict_joint_log_proba(X) - log_prior
         shares = twins.shrunk_prior(classifier.class_count_)
+
+        def log_discriminant(classifier, rows, codes):
+            settings = classifier._scoring_settings()
+            means = means_of_discriminant(rows, codes, classifier._states(), settings)
+            covariance = classifier._lasting_covariance(settings)
+            return Discriminant.of(means, covariance, STRUCTURES["full"]).log_densities(X)
+
+        # The fewer the samples are, the more there is of a discriminant.
+        cautious = 0.5 * (log_densities + log_discriminant(classifier, X[:n], y[:n]))
+        logs = power * log_densities + (1.0 - power) * cautious
         np.testing.assert_allclose(
             classifier.predict_log_proba(X),
-            contaminated(classifier, np.log(shares) + power * log_densities, shares),
+            contaminated(classifier, np.log(shares) + power * logs, shares),
             rtol=1e-9,
             atol=1e-12,
         )
         # Of several groups it is that of a geometric mean of their densities, in which shapes count
-        # by what they have of the correlations; the less of that, and the more of a discriminant,
-        # the fewer the samples are.
+        # by what they have of the correlations; the less of that the fewer the samples are, too.
         classifier = OnlineKDEClassifier().fit(X[:n], y[:n])
         settings = classifier._scoring_settings()
         exponents = np.repeat([0.0, 1 / 6, 1 / 3], 2)
@@ -412,10 +421,7 @@ def test_before_the_first_window_ends_it_is_bayes_rule_tempered():
         exponents = power * exponents + (1.0 - power) * np.repeat([0.0, 1 / 4, 0.0], 2)
         densities = [d._class_density(settings) for d in classifier.estimators_]
         logs = np.column_stack([density.log_densities(X) @ exponents for density in densities])
-        means = means_of_discriminant(X[:n], y[:n], classifier._states(), settings)
-        covariance = classifier._lasting_covariance(settings)
-        q = Discriminant.of(means, covariance, STRUCTURES["full"]).log_densities(X)
-        logs += (1.0 - power) * 0.5 * q
+        logs += (1.0 - power) * 0.5 * log_discriminant(classifier, X[:n], y[:n])
         np.testing.assert_allclose(
             classifier.predict_log_proba(X),
             contaminated(classifier, np.log(shares) + power * logs, shares),
@@ -429,23 +435,22 @@ def test_before_the_first_window_ends_it_is_bayes_rule_tempered():
     ("covariance_type", "cautious"),
     [
         ("full", [0.0, 0.0, 0.25, 0.25, 0.0, 0.0, 0.5, 0.0]),
-        ("diag", [0.0, 0.0, 0.5, 0.5, 0.0, 0.0]),
-        ("lowrank", None),
+        ("diag", [0.0, 0.0, 0.25, 0.25, 0.5, 0.0]),
+        ("lowrank", [1 / 6, 1 / 6, 1 / 12, 1 / 12, 0.5, 0.0]),
     ],
 )
 def test_few_rows_tell_nothing_of_correlations(covariance_type, cautious):
     d = 40
     settings = settings_of(OnlineKDEDensity(covariance_type=covariance_type), d)
     bayes = settings.first_exponents
-    expected = bayes if cautious is None else cautious
-    np.testing.assert_array_equal(settings.cautious_exponents, expected)
+    np.testing.assert_allclose(settings.cautious_exponents, cautious, rtol=1e-15)
     pool = LogLinearPool.start(2, bayes)
     for samples in (3.0, 40.0, 4000.0):
         sure = trust(samples, d)
         asked = samples, d, settings.cautious_exponents
         young = pool.tempered_at_first(*asked)
         np.testing.assert_allclose(
-            young.exponents, sure * (sure * bayes + (1 - sure) * np.array(expected))
+            young.exponents, sure * (sure * bayes + (1 - sure) * np.array(cautious))
         )
     learned = pool._replace(count=1.0)
     assert learned.tempered_at_first(*asked) is learned

@@ -167,9 +167,9 @@ class Settings(NamedTuple):
     def cautious_exponents(self) -> np.ndarray:
         """The same where samples are few.
 
-        The shape with the fewest correlations has half, if it is pooled in transformed coordinates
-        alone, and the linear discriminant of all samples, with one covariance for all classes, the
-        other half. Covariances of low rank are cautious as they are.
+        The linear discriminant of all samples, with one covariance for all classes, has half. The
+        other half has the shape with the fewest correlations, if that is pooled in transformed
+        coordinates alone; covariances of low rank are cautious as they are.
         """
         shapes, n_memories = self.n_pooled_shapes, len(self.memories)
         return _cautious_exponents(*shapes, self.n_sides, n_memories, self._n_others)
@@ -201,12 +201,12 @@ def _first_exponents(n_transformed: int, n_plain: int, n_sides: int, n_others: i
 def _cautious_exponents(
     n_transformed: int, n_plain: int, n_sides: int, n_memories: int, n_others: int
 ) -> np.ndarray:
-    exponents = _first_exponents(n_transformed, n_plain, n_sides, n_others)
+    exponents = 0.5 * _first_exponents(n_transformed, n_plain, n_sides, n_others)
     if n_transformed > n_plain:
-        exponents = np.zeros_like(exponents)
+        exponents[:] = 0.0
         exponents[(n_transformed - 1) * n_sides : n_transformed * n_sides] = 0.5 / n_sides
-        exponents[(n_transformed + n_plain) * n_sides + n_memories] = 0.5
-        exponents.flags.writeable = False
+    exponents[(n_transformed + n_plain) * n_sides + n_memories] = 0.5
+    exponents.flags.writeable = False
     return exponents
 
 
