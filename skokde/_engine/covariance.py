@@ -170,6 +170,10 @@ class CovarianceStructure(ABC):
     def with_less_correlation(self, covariance: np.ndarray, share: float) -> np.ndarray:
         """A covariance of which a share of the correlations is left out."""
 
+    def has_flat_direction(self, covariance: np.ndarray) -> bool:
+        """Whether features that have a spread have none in some direction, but for rounding."""
+        return False
+
     @abstractmethod
     def halves(
         self, covariances: np.ndarray, matrix: np.ndarray, spread: np.ndarray
@@ -325,10 +329,17 @@ class FullCovariance(CompiledStructure):
         return self.with_less_correlation(covariances, 1.0 - self.correlations)
 
     def squared_correlations(self, covariance: np.ndarray) -> float:
+        return np.square(self._correlations(covariance)).sum()
+
+    def has_flat_direction(self, covariance: np.ndarray) -> bool:
+        eigenvalues = np.linalg.eigvalsh(self._correlations(covariance))
+        return bool(eigenvalues[0] < EIGENVALUE_FLOOR * eigenvalues[-1])
+
+    def _correlations(self, covariance: np.ndarray) -> np.ndarray:
         units = 1.0 / np.sqrt(positive(self.variances(covariance)))
         correlations = self.rescale(covariance, units)
         np.fill_diagonal(correlations, 1.0)
-        return np.square(correlations).sum()
+        return correlations
 
     def with_less_correlation(self, covariance: np.ndarray, share: float) -> np.ndarray:
         return covariance * (1.0 - share + share * np.eye(covariance.shape[-1]))

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from skokde._engine.covariance import structure_of
+from skokde._engine.covariance import CovarianceStructure, structure_of
 from skokde._engine.mixture import match_moments
 
 # The target is never worth less, however many the samples: equal rows would have kernels ever
 # narrower with their number, and rows next to them would go to any class with wider ones.
 LEAST_SHARE = 1e-3
+# So many samples for each feature spread in all directions in which the data do.
+ENOUGH_FOR_SPREAD = 2
 
 
 def shrink_covariance(covariance: np.ndarray, count: float, target: np.ndarray) -> np.ndarray:
@@ -60,6 +62,26 @@ def noise_of_correlations(square: float, d: int, count: float) -> float:
     return float(min(1.0, max(part * square + d * d, 0.0) / ((max(count, 1.0) + part) * beyond)))
 
 
+def noise_in(covariance: np.ndarray, count: float, structure: CovarianceStructure) -> float:
+    """The share of a covariance's correlations that is noise, see `noise_of_correlations`.
+
+    Where samples are many enough, a direction without any spread is the data's own. It stays so:
+    else it would have some, which depends on their number, and that is another in each class.
+
+    Parameters
+    ----------
+    covariance : array
+        In the layout of the structure.
+    count : float
+        Of the samples.
+    structure : CovarianceStructure
+    """
+    d = covariance.shape[-1]
+    if count >= ENOUGH_FOR_SPREAD * d and structure.has_flat_direction(covariance):
+        return 0.0
+    return noise_of_correlations(structure.squared_correlations(covariance), d, count)
+
+
 def shrink_shares(shares: np.ndarray, count: float) -> np.ndarray:
     """Shares of classes, shrunk to equal ones as far as chance may be why they are not.
 
@@ -104,7 +126,6 @@ def pooled_within_covariance(
     structure = structure_of(covariances)
     within = structure.weighted_sum(counts / total, covariances)
     if not keeps_noise:
-        square = structure.squared_correlations(whole)
-        noise = noise_of_correlations(square, whole.shape[-1], total)
+        noise = noise_in(whole, total, structure)
         whole = structure.with_less_correlation(whole, noise)
     return shrink_covariance(within, total, whole)
