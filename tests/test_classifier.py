@@ -297,13 +297,16 @@ def few_and_many():
 
 
 @pytest.mark.parametrize("keeps_noise", [False, True])
-@pytest.mark.parametrize(("n", "d"), [(3, 1), (3, 5), (8, 2), (12, 5), (400, 5)])
+@pytest.mark.parametrize("is_flat", [False, True])
+@pytest.mark.parametrize(("n", "d"), [(3, 1), (3, 5), (8, 2), (9, 5), (12, 5), (400, 5)])
 @both_structures
-def test_covariance_that_classes_share(covariance_type, n, d, keeps_noise):
+def test_covariance_that_classes_share(covariance_type, n, d, is_flat, keeps_noise):
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(n, d)) @ rng.normal(size=(d, d)), np.arange(n) % 3
     if d > 2:
         X[:, 2] = -0.3
+    if is_flat:
+        X[:, -1] = 1e3 * X[:, 0] - 7.0
     moments = []
     for c in range(3):
         covariance = np.cov(X[y == c].T, bias=True).reshape(d, d)

@@ -606,7 +606,19 @@ def pooled_within_covariance(X, y, *, keeps_noise=False):
     n, d = X.shape
     within = sum((y == c).sum() * np.cov(X[y == c].T, bias=True).reshape(d, d) for c in set(y)) / n
     whole = np.cov(X.T, bias=True).reshape(d, d)
-    return (n * within + d * (whole if keeps_noise else without_noise(whole, n))) / (n + d)
+    if not keeps_noise and not (n >= 2 * d and has_flat_direction(whole)):
+        whole = without_noise(whole, n)
+    return (n * within + d * whole) / (n + d)
+
+
+def has_flat_direction(covariance):
+    """Whether that is true beyond features that are constant."""
+    kept = np.diag(covariance) > 0.0
+    deviations = np.sqrt(np.diag(covariance)[kept])
+    eigenvalues = np.linalg.eigvalsh(
+        covariance[np.ix_(kept, kept)] / np.outer(deviations, deviations)
+    )
+    return len(eigenvalues) > 0 and eigenvalues.min() < 1e-9 * eigenvalues.max()
 
 
 def without_noise(covariance, n):

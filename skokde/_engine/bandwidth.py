@@ -263,9 +263,7 @@ class Predictive(NormalReference):
         shapes: tuple[CovarianceStructure, ...] | None = None,
         kernel_frame: KernelFrame | None = None,
     ) -> list[Kernels]:
-        whitening = whiten_as_kernels_see(
-            mixture, structure, target, doubts_correlations=target is None
-        )
+        whitening = whiten_as_kernels_see(mixture, structure, target)
         shapes = shapes or (structure,)
         widths = np.array(self.kernel_scales) * normal_reference(
             mixture.n_features, whitening.count
@@ -311,17 +309,12 @@ def seen_by_kernels(
 
 
 def whiten_as_kernels_see(
-    mixture: Mixture,
-    structure: CovarianceStructure,
-    target: np.ndarray | None,
-    *,
-    doubts_correlations: bool = False,
+    mixture: Mixture, structure: CovarianceStructure, target: np.ndarray | None
 ) -> Whitening:
     """The whitening of a mixture as far as kernels go by it."""
     if target is not None:
         target = structure.seen_by_kernels(target)
-    seen = seen_by_kernels(mixture, structure)
-    return whiten(*seen, target, doubts_correlations=doubts_correlations)
+    return whiten(*seen_by_kernels(mixture, structure), target)
 
 
 class LowRankWhole(NamedTuple):
@@ -367,7 +360,7 @@ def shrunk_gaussian(whitening: Whitening, whole: LowRankWhole | None, part: floa
         return Kernels(whitening.frame, one, one, 1, 1.0, whole.without(part))
     square, d = np.square(whitening.filled).sum(), len(whitening.filled)
     noise = noise_of_correlations(square, d, whitening.count)
-    frame = whitening.of_samples(FullCovariance(1.0 - part * noise))
+    frame = whitening.of_shape(FullCovariance(1.0 - part * noise))
     return Kernels(frame, one, one, 1, 1.0)
 
 
