@@ -130,6 +130,8 @@ def widths_by_hand(mixture, covariance_type, prior=None, leading=None):
     d = len(mean)
     if prior is not None:
         covariance = (count * covariance + d * prior) / (count + d)
+    else:
+        covariance = twins.of_kernels(covariance, count)
     if covariance_type == "diag":
         covariance = np.diag(np.diag(covariance))
     full = twins.full_covariances(mixture.all_covariances())
@@ -201,7 +203,7 @@ def test_outliers_stay_where_they_are(d, covariance_type, n):
     shrinks = [1.0 / np.hypot(1.0, scale * reference) for scale in KERNEL_SCALES]
     for scale, a in zip(KERNEL_SCALES, shrinks, strict=True):
         of_means = np.where(far, a / shrinks[0], a)[:, None]
-        kernel = (scale * reference) ** 2 * covariance
+        kernel = (scale * reference) ** 2 * twins.of_kernels(covariance, count)
         if covariance_type == "diag":
             kernel = np.diag(np.diag(kernel))
         expected.append((mean + of_means * (mixture.means - mean), a**2 * (full + kernel)))
@@ -241,24 +243,31 @@ def density_with_all_in_its_kernels(covariance_type, X, n, **parameters):
 @both_structures
 @pytest.mark.parametrize("d", [1, 3])
 def test_each_width_keeps_mean_and_covariance(d, covariance_type, n):
+    # But for the doubtful part of the correlations, by the share of the kernels.
     X = twins.clumps(d, n + 20)
     model = density_with_all_in_its_kernels(covariance_type, X, n, compression_threshold=0.05)
     mixture = model._mixture
     assert (mixture.n_compounds > 0) == (n == 150)
-    _, mean, covariance = twins.mixture_moments(mixture)
+    count, mean, covariance = twins.mixture_moments(mixture)
+    of_kernels = twins.of_kernels(covariance, count)
+    variances = np.diag(np.diag(covariance))
+    np.testing.assert_allclose(np.diag(np.diag(of_kernels)), variances, rtol=1e-15)
+    assert np.abs(of_kernels - covariance).max() < 0.01 * np.diag(covariance).max()
+    reference = (4.0 / ((d + 2) * count)) ** (1.0 / (d + 4))
     k = mixture.n_components
     # All the weight on one width at a time: what is shown has its components in this order.
     weights, means, covariances = model.distribution().arrays
     covariances = twins.full_covariances(covariances)
     assert len(weights) == k * len(KERNEL_SCALES) + len(GAUSSIAN_SCALES)
-    for i in range(len(KERNEL_SCALES)):
+    for i, scale in enumerate(KERNEL_SCALES):
         part = slice(i * k, (i + 1) * k)
         got = twins.moments(weights[part] / weights[part].sum(), means[part], covariances[part])
-        expected = 1.0, mean, covariance
+        share = (scale * reference) ** 2 / (1.0 + (scale * reference) ** 2)
+        expected = 1.0, mean, (1.0 - share) * covariance + share * of_kernels
         twins.assert_same_moments(got, expected, covariance_type, rtol=1e-9)
     for mean_of, wide, scale in zip(means[-3:], covariances[-3:], GAUSSIAN_SCALES, strict=True):
         got = 1.0, mean_of, wide / scale**2
-        twins.assert_same_moments(got, (1.0, mean, covariance), covariance_type, rtol=1e-9)
+        twins.assert_same_moments(got, (1.0, mean, of_kernels), covariance_type, rtol=1e-9)
 
 
 @pytest.mark.parametrize("factor", [1.0, 0.99])
@@ -419,6 +428,8 @@ def test_experts_of_coarser_levels_and_other_shapes(d, covariance_type, bandwidt
         bandwidth
     ]
     shrinks = bandwidth != "silverman"
+    if shrinks and not with_a_target:
+        covariance = twins.of_kernels(covariance, count)
     by_hand, gaussians = [], []
     for shape in settings.shapes:
         left = 0.0 if shape.name == "diag" else shape.correlations
@@ -594,6 +605,19 @@ def test_what_is_used_again_is_kept():
     assert made == ["a", "b", "c", "d"]
     ask("c")  # was not asked for since "d", and "a" was
     assert made == ["a", "b", "c", "d", "c"]
+
+
+@pytest.mark.filterwarnings("ignore::skokde.DegenerateDataWarning")
+def test_densities_get_better_while_rows_come_to_be_as_many_as_features():
+    # Their covariance has next to no spread in some directions then.
+    scores = []
+    for seed in range(2):
+        rng = np.random.default_rng(seed)
+        factors = rng.normal(size=(8, 60))
+        X = np.sinh(rng.normal(size=(500, 8))) @ factors + 0.2 * rng.normal(size=(500, 60))
+        models = [OnlineKDEDensity().fit(X[:n]) for n in (30, 50, 62, 80, 120)]
+        scores.append([model.score_samples(X[200:]).mean() for model in models])
+    assert (np.diff(np.mean(scores, axis=0)) > 0.0).all()
 
 
 @both_structures

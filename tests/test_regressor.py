@@ -34,6 +34,19 @@ def test_scikit_learn_checks(estimator, check):
     check(estimator)
 
 
+@pytest.mark.filterwarnings("ignore::skokde.DegenerateDataWarning")
+@pytest.mark.parametrize("n", [58, 70, 90])
+def test_outputs_are_predicted_from_as_few_rows_as_correlated_features(n):
+    scores = []
+    for seed in range(2):
+        rng = np.random.default_rng(seed)
+        Z, factors = rng.normal(size=(400, 8)), rng.normal(size=(8, 60))
+        X = np.sinh(Z) @ factors + 0.2 * rng.normal(size=(400, 60))
+        y = Z @ rng.normal(size=8) + 0.3 * rng.normal(size=400)
+        scores.append(OnlineKDERegressor().fit(X[:n], y[:n]).score(X[100:], y[100:]))
+    assert np.mean(scores) > 0.6
+
+
 def waves(n=600, seed=0, d=2):
     """A wave, with noise that grows along the second feature."""
     rng = np.random.default_rng(seed)

@@ -621,8 +621,9 @@ def has_flat_direction(covariance):
     return len(eigenvalues) > 0 and eigenvalues.min() < 1e-9 * eigenvalues.max()
 
 
-def without_noise(covariance, n):
-    """Of n samples: its correlations by oracle approximating shrinkage (Chen et al. 2010)."""
+def without_noise(covariance, n, part=1.0):
+    """Of n samples, without a part of what oracle approximating shrinkage (Chen et al. 2010) of the
+    correlations leaves out."""
     d = len(covariance)
     if d == 1:
         return covariance
@@ -632,7 +633,16 @@ def without_noise(covariance, n):
     others = ~np.eye(d, dtype=bool)
     square = d + (correlations[others] ** 2).sum()
     noise = ((1.0 - 2.0 / d) * square + d**2) / ((n + 1.0 - 2.0 / d) * (square - d))
-    return np.where(others, (1.0 - min(noise, 1.0)) * covariance, covariance)
+    return np.where(others, (1.0 - part * min(noise, 1.0)) * covariance, covariance)
+
+
+def of_kernels(covariance, n):
+    """What kernels have that are shrunk to nothing else, of a covariance of n samples."""
+    d = len(covariance)
+    part = (d / (n + d)) ** 3
+    if part < 1e-6 or (n >= 2 * d and has_flat_direction(covariance)):
+        return covariance
+    return without_noise(covariance, n, part)
 
 
 def shrunk_prior(counts):

@@ -231,6 +231,7 @@ class Predictive(NormalReference):
     A kernel of width b in whitened space would inflate the model's covariance by 1 + b^2. Here the
     KDE is shrunk towards the mean by a = (1 + b^2)^(-1/2), so that the model's mean and covariance
     are kept (West 1993): it leads from the samples themselves, b = 0, to one Gaussian, b infinite.
+    Without a target, correlations of few samples are kept but for the doubtful part of them.
     """
 
     def __init__(
@@ -263,7 +264,9 @@ class Predictive(NormalReference):
         shapes: tuple[CovarianceStructure, ...] | None = None,
         kernel_frame: KernelFrame | None = None,
     ) -> list[Kernels]:
-        whitening = whiten_as_kernels_see(mixture, structure, target)
+        whitening = whiten_as_kernels_see(
+            mixture, structure, target, doubts_correlations=target is None
+        )
         shapes = shapes or (structure,)
         widths = np.array(self.kernel_scales) * normal_reference(
             mixture.n_features, whitening.count
@@ -309,12 +312,17 @@ def seen_by_kernels(
 
 
 def whiten_as_kernels_see(
-    mixture: Mixture, structure: CovarianceStructure, target: np.ndarray | None
+    mixture: Mixture,
+    structure: CovarianceStructure,
+    target: np.ndarray | None,
+    *,
+    doubts_correlations: bool = False,
 ) -> Whitening:
     """The whitening of a mixture as far as kernels go by it."""
     if target is not None:
         target = structure.seen_by_kernels(target)
-    return whiten(*seen_by_kernels(mixture, structure), target)
+    seen = seen_by_kernels(mixture, structure)
+    return whiten(*seen, target, doubts_correlations=doubts_correlations)
 
 
 class LowRankWhole(NamedTuple):
@@ -360,7 +368,7 @@ def shrunk_gaussian(whitening: Whitening, whole: LowRankWhole | None, part: floa
         return Kernels(whitening.frame, one, one, 1, 1.0, whole.without(part))
     square, d = np.square(whitening.filled).sum(), len(whitening.filled)
     noise = noise_of_correlations(square, d, whitening.count)
-    frame = whitening.of_shape(FullCovariance(1.0 - part * noise))
+    frame = whitening.of_samples(FullCovariance(1.0 - part * noise))
     return Kernels(frame, one, one, 1, 1.0)
 
 

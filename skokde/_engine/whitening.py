@@ -21,10 +21,14 @@ from skokde._engine.covariance import (
 from skokde._engine.lowrank import Whitener
 from skokde._engine.mixture import Mixture
 from skokde._engine.outliers import inliers, moments_of
-from skokde._engine.shrinkage import shrink_covariance
+from skokde._engine.shrinkage import noise_in, share_of_target, shrink_covariance
 
 # A variance below this has lost its digits to underflow.
 SMALLEST_VARIANCE = 1e-290
+# Where samples are as many as features an eighth of the correlations' noise is left out, and less
+# where they are more: correlations may be next to one. Less than the last changes nothing.
+DOUBT_POWER = 3
+NEGLIGIBLE_DOUBT = 1e-6
 
 
 class Frame(NamedTuple):
@@ -140,7 +144,9 @@ class Whitening(NamedTuple):
     ----------
     frame : Frame
     correlation, filled : (d, d) or (d,) arrays
-        What was whitened, zero for constant features, and with ones on the diagonal for them.
+        Of the samples, zero for constant features, and with ones on the diagonal for them.
+    trusted : (d, d) or (d,) array
+        What was whitened: the latter, without a share of the correlations if that is asked for.
     count : float
         Samples that the model stands for.
     inliers : (k,) array of bool
@@ -150,6 +156,7 @@ class Whitening(NamedTuple):
     frame: Frame
     correlation: np.ndarray
     filled: np.ndarray
+    trusted: np.ndarray
     count: float
     inliers: np.ndarray
 
@@ -158,7 +165,11 @@ class Whitening(NamedTuple):
         frame = self.frame
         if shape is frame.structure:
             return frame
-        return frame_of_covariance(frame.center, frame.spread, shape.scored(self.filled), shape)
+        return frame_of_covariance(frame.center, frame.spread, shape.scored(self.trusted), shape)
+
+    def of_samples(self, shape: CovarianceStructure) -> Frame:
+        """The same by what a shape has of the samples' covariance as it is."""
+        return self._replace(trusted=self.filled).of_shape(shape)
 
 
 def frame_of_covariance(
@@ -212,7 +223,11 @@ def constant_features(center: np.ndarray, covariance: np.ndarray) -> np.ndarray:
 
 
 def whiten(
-    mixture: Mixture, structure: CovarianceStructure, target: np.ndarray | None = None
+    mixture: Mixture,
+    structure: CovarianceStructure,
+    target: np.ndarray | None = None,
+    *,
+    doubts_correlations: bool = False,
 ) -> Whitening:
     """Whitening of a mixture that is not empty.
 
@@ -222,11 +237,21 @@ def whiten(
     structure : CovarianceStructure
     target : (d, d) or (d,) array, default=None
         What the covariance is shrunk to, see `shrink_covariance`.
+    doubts_correlations : bool, default=False
+        Whether to do without a share of the correlations, as kernels do that are shrunk to nothing
+        else. Of no more samples than features a covariance has no spread in some directions, and of
+        some more too little.
     """
     chosen = inliers(mixture)
     count, mean, covariance = moments_of(mixture, chosen)
     if target is not None:
         covariance = shrink_covariance(covariance, count, target)
     spread, correlation, filled = standardized(mean, structure.scored(covariance))
-    frame = frame_of_covariance(mean, spread, filled, structure)
-    return Whitening(frame, correlation, filled, count, chosen)
+    trusted = filled
+    if doubts_correlations:
+        share = share_of_target(count, mixture.n_features) ** DOUBT_POWER
+        if share > NEGLIGIBLE_DOUBT:
+            share *= noise_in(filled, count, structure)
+            trusted = structure.with_less_correlation(filled, share)
+    frame = frame_of_covariance(mean, spread, trusted, structure)
+    return Whitening(frame, correlation, filled, trusted, count, chosen)
