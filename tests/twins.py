@@ -640,7 +640,7 @@ def of_kernels(covariance, n):
     """What kernels have that are shrunk to nothing else, of a covariance of n samples."""
     d = len(covariance)
     part = (d / (n + d)) ** 3
-    if part < 1e-6 or (n >= 2 * d and has_flat_direction(covariance)):
+    if part <= 2e-3 or (n >= 2 * d and has_flat_direction(covariance)):
         return covariance
     return without_noise(covariance, n, part)
 

@@ -26,9 +26,10 @@ from skokde._engine.shrinkage import noise_in, share_of_target, shrink_covarianc
 # A variance below this has lost its digits to underflow.
 SMALLEST_VARIANCE = 1e-290
 # Where samples are as many as features an eighth of the correlations' noise is left out, and less
-# where they are more: correlations may be next to one. Less than the last changes nothing.
+# where they are more: correlations may be next to one. Less than the last, where there are seven
+# for each feature, is nothing.
 DOUBT_POWER = 3
-NEGLIGIBLE_DOUBT = 1e-6
+NEGLIGIBLE_DOUBT = 2e-3
 
 
 class Frame(NamedTuple):
