@@ -15,7 +15,7 @@ import numpy as np
 from skokde._engine._roughness import roughness
 from skokde._engine.covariance import CovarianceStructure, FullCovariance
 from skokde._engine.kde import Kernels
-from skokde._engine.lowrank import squared_correlations, with_less_correlation
+from skokde._engine.lowrank import with_less_correlation
 from skokde._engine.mixture import Mixture, total_moments
 from skokde._engine.outliers import components_of
 from skokde._engine.shrinkage import noise_of_correlations, share_of_target
@@ -355,7 +355,7 @@ def whole_of(
     whole = shape.gaussian(*chosen, share, target)
     if target is not None:
         count += d
-    noise = noise_of_correlations(squared_correlations(whole), d, count)
+    noise = noise_of_correlations(shape.squared_correlations(whole), d, count)
     # Constant features have a spread put in.
     whole[0] = whitening.frame.spread**2
     return LowRankWhole(whole, noise)
