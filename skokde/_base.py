@@ -136,6 +136,8 @@ class BaseOnlineKDE(SummaryMixin, BaseEstimator):
     _takes_missing_values: ClassVar[bool] = False
     # Whether single Gaussians of fewer correlations are tried where everything is predictive.
     _tries_shrunk: ClassVar[bool] = True
+    # How many of the last features are outputs, by whose prediction experts are weighted.
+    _n_outputs: int = 0
 
     def __init__(
         self,
@@ -333,7 +335,8 @@ class BaseOnlineKDE(SummaryMixin, BaseEstimator):
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
         stored = {k: packed(v) if k in self._learned else v for k, v in state.items()}
-        stored.pop("_snapshot", None)
+        for name in ("_snapshot", "_n_outputs"):
+            stored.pop(name, None)
         return stored | {"_format": FORMAT}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -36,6 +36,7 @@ from skokde._engine.merging import fades_of, merged
 from skokde._engine.microaggregation import microaggregated
 from skokde._engine.mixture import Mixture
 from skokde._engine.outliers import Moments, inlier_moments, inliers
+from skokde._engine.outputs import log_densities_of_outputs, power_of_features
 from skokde._engine.recent import held, predicted_moments, reference_memories
 from skokde._engine.state import INITIAL_LIMIT, Recent, Settings, State
 from skokde._engine.whitening import corrected_features
@@ -54,7 +55,7 @@ from skokde._validation import (
 )
 from skokde.distribution import GaussianMixtureDistribution, GaussianMixtureFamily
 from skokde.distribution._gaussians import Dimensions, numbers_of
-from skokde.distribution.conditioning import conditioned
+from skokde.distribution.conditioning import Tempering, conditioned
 
 # In units of the largest density: where all Gaussians of a width and shape have less together, they
 # are left out of what is told of missing values.
@@ -473,10 +474,13 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
             Of all Gaussians; what does not depend on the rows is kept for the next ones.
         """
         kde = self._kde(self._settings())
+        power = power_of_features(len(features)) if self._n_outputs else 1.0
         if not lasts:
-            kde = kde.that_matter(features, rows, NEGLIGIBLE)
-        conditioners, log_factors = [], []
-        for family, weights in zip(kde.families, kde.weights, strict=True):
+            kde = kde.that_matter(features, rows, np.log(NEGLIGIBLE) / power)
+        conditioners, log_factors, groups = [], [], []
+        for family, weights, numbers in zip(
+            kde.families, kde.weights, kde.kernel_numbers, strict=True
+        ):
             used = np.argwhere(weights[0]).T
             asked = family, used, features, others, lasts
             if lasts:
@@ -492,7 +496,22 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
             conditioner, expert, log_total = made
             conditioners.append(conditioner)
             log_factors.append(np.log(weights[0][tuple(used)])[expert] + log_total)
-        return conditioned(conditioners, rows, np.concatenate(log_factors)[None])
+            groups.append(numbers[used[1]][expert])
+        tempering = Tempering(np.concatenate(groups), power) if self._n_outputs else None
+        return conditioned(conditioners, rows, np.concatenate(log_factors)[None], tempering)
+
+    def _log_densities_of_outputs(self, X: np.ndarray) -> np.ndarray:
+        """Log-densities of the last features of validated rows, which are outputs, given others."""
+        with one_blas_thread():
+            settings, out = self._settings(), np.empty(len(X))
+            kde = self._kde(settings)
+
+            def score(part: np.ndarray) -> None:
+                out[part] = log_densities_of_outputs(kde, X[part], settings.n_outputs)
+
+            n_terms = settings.n_experts * self._mixture.n_components
+            self._in_threads(score, in_parts(in_boxes(X, n_terms)))
+            return out
 
     def sample(
         self, n_samples: int = 1, random_state: int | np.random.RandomState | None = None

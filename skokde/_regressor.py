@@ -62,7 +62,8 @@ class OnlineKDERegressor(MultiOutputMixin, RegressorMixin, BaseWithDensity):
     Attributes
     ----------
     density_ : OnlineKDEDensity
-        Of features and, after them, outputs.
+        Of features and, after them, outputs; its experts are weighted by how well they predict the
+        outputs.
     n_outputs_ : int
         Number of outputs.
     n_features_in_ : int
@@ -80,9 +81,10 @@ class OnlineKDERegressor(MultiOutputMixin, RegressorMixin, BaseWithDensity):
     Notes
     -----
     With one kernel the mean is that of Nadaraya and Watson where the components are samples, and a
-    mixture of linear regressions where samples are merged [1]_. What is optimised, in widths,
-    shapes and compression, is the prediction of features and outputs together, so that many
-    features which tell nothing of the outputs do harm.
+    mixture of linear regressions where samples are merged [1]_. Kernels of several widths and
+    shapes are weighted by how well they predict outputs given the features, p(y | x), and where d
+    features are known by their densities of these to the power of 1 / (1 + d); see
+    :doc:`/regression`.
 
     References
     ----------
@@ -188,7 +190,9 @@ class OnlineKDERegressor(MultiOutputMixin, RegressorMixin, BaseWithDensity):
         if hasattr(self, "density_"):
             check_outputs(self, y)
         check_values(self, X)
-        rows, density = np.column_stack([X, y]), self._present_density()
+        rows = np.column_stack([X, y])
+        self.n_outputs_, self._is_column = rows.shape[1] - X.shape[1], y.ndim == 1
+        density = self._present_density()
         settings = check_settings(self, rows.shape[1])
         density._check_n_jobs()
         vars(density)["n_features_in_"] = rows.shape[1]
@@ -198,7 +202,6 @@ class OnlineKDERegressor(MultiOutputMixin, RegressorMixin, BaseWithDensity):
         if is_all and density._waiting is not None:
             density._start(settings)
         self.density_ = density
-        self.n_outputs_, self._is_column = rows.shape[1] - X.shape[1], y.ndim == 1
         self._snapshot = Snapshot(getattr(self, "_snapshot", None))
         # Of the features alone: that they tell the outputs exactly is no fault of theirs.
         density._warn_if_due(seen_before, settings, self)
@@ -211,8 +214,15 @@ class OnlineKDERegressor(MultiOutputMixin, RegressorMixin, BaseWithDensity):
                 f"{type(self).__name__}: models can't be merged of which one has learned a y of "
                 "another number of outputs or dimensions."
             )
-        super()._merge(models)
         self.n_outputs_, self._is_column = kinds.pop()
+        super()._merge(models)
+
+    @property
+    def _n_outputs(self) -> int:
+        return getattr(self, "n_outputs_", 0)
+
+    def _present_density(self) -> OnlineKDEDensity:
+        return super()._present_density()._copied({"_n_outputs": self._n_outputs})
 
     def predict(
         self,
@@ -399,13 +409,11 @@ class OnlineKDERegressor(MultiOutputMixin, RegressorMixin, BaseWithDensity):
         self._check_is_fitted()
         X, y = check_rows_and_outputs(self, X, y, reset=False)
         check_outputs(self, y)
-        density, outputs = self._asked_density(), np.full((len(X), self.n_outputs_), np.nan)
-        of_features = density._log_densities(np.hstack([X, outputs]))
-        of_both = density._log_densities(np.column_stack([X, y]))
-        lost, y = of_features == -np.inf, y.reshape(len(X), -1)
-        out = np.where(lost, -np.inf, of_both) - np.where(lost, 0.0, of_features)
+        y = y.reshape(len(X), -1)
+        out = self._asked_density()._log_densities_of_outputs(np.hstack([X, y]))
+        lost = np.flatnonzero(out == -np.inf)
         for rows, family in self._families(X[lost], self._outputs):
-            out[np.flatnonzero(lost)[rows]] = family.logpdf(y[lost][rows])
+            out[lost[rows]] = family.logpdf(y[lost][rows])
         return out
 
     def _summary_of(self) -> str:
@@ -486,6 +494,7 @@ class OnlineKDERegressor(MultiOutputMixin, RegressorMixin, BaseWithDensity):
 
     def _restore(self) -> None:
         super()._restore()
+        vars(self.density_)["_n_outputs"] = self.n_outputs_
         expect(isinstance(self._is_column, (bool, np.bool_)), "_is_column", "True or False")
         n = self.density_._state.mixture.n_features - self.n_features_in_
         expect(

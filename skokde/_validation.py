@@ -116,7 +116,17 @@ def check_settings(estimator: Any, n_features: int, layout: str | None = None) -
             shapes = structure.shapes
         shrinks = n_features >= FEWEST_SHRUNK and estimator._tries_shrunk
         bandwidth = fine_predictive(structure.shrinkages if shrinks else ())
-    return Settings(structure, bandwidth, thresholds, forgetting, cap, most, shapes, memories)
+    return Settings(
+        structure,
+        bandwidth,
+        thresholds,
+        forgetting,
+        cap,
+        most,
+        shapes,
+        memories,
+        n_outputs=estimator._n_outputs,
+    )
 
 
 def check_threshold(estimator: Any) -> tuple[np.ndarray, int | None]:

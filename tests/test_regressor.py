@@ -70,14 +70,44 @@ def with_holes(X, share=0.3, seed=1):
     return np.where(np.random.default_rng(seed).random(X.shape) < share, np.nan, X)
 
 
+def conditionals(density, rows, known, outputs):
+    """Distributions of outputs where features are known, by the definition.
+
+    Each kernel's own conditional counts what the kernel does, times a power of what it says of the
+    features.
+    """
+    kde, of_kernels = density._kde(density._settings()), {}
+    for family, part, width, weight in kde.densities:
+        shares, means, covariances = family.gaussians_of(part, width)
+        if covariances.ndim == 2:
+            covariances = covariances[:, :, None] * np.eye(covariances.shape[1])
+        kernel = id(family.kernels.frame), width
+        of_kernels.setdefault(kernel, []).append((weight * shares, means, covariances))
+    mixtures = []
+    for parts in of_kernels.values():
+        weights, means, covariances = map(np.concatenate, zip(*parts, strict=True))
+        mixture = GaussianMixtureDistribution(weights / weights.sum(), means, covariances)
+        mixtures.append((weights.sum(), mixture.marginal([*known, *outputs])))
+    found, numbers = [], range(len(known))
+    for row in rows:
+        parts = []
+        for total, mixture in mixtures:
+            says = mixture.marginal(numbers).logpdf(row) if len(known) else 0.0
+            weights, *others = (mixture.conditional(numbers, row) if len(known) else mixture).arrays
+            parts.append((total * np.exp(says / (1 + len(known))) * weights, *others))
+        weights, means, covariances = map(np.concatenate, zip(*parts, strict=True))
+        found.append(GaussianMixtureDistribution(weights / weights.sum(), means, covariances))
+    return found
+
+
 @both_structures
 @pytest.mark.parametrize("make", [waves, two_outputs])
 def test_all_that_is_predicted_is_that_of_the_conditional_distribution(covariance_type, make):
     X, y = make()
     regressor = OnlineKDERegressor(covariance_type=covariance_type).fit(X, y)
-    whole = regressor._asked_density().distribution()
     rows, outputs = X[:25], y[:25].reshape(25, -1)
-    expected = [whole.conditional([0, 1], row) for row in rows]
+    asked = [0, 1], 2 + np.arange(outputs.shape[1])
+    expected = conditionals(regressor._asked_density(), rows, *asked)
     mean, std = regressor.predict(rows, return_std=True)
     np.testing.assert_allclose(mean.reshape(25, -1), [p.mean for p in expected], rtol=1e-7)
     of_features = np.array([np.sqrt(np.diag(p.cov)) for p in expected])
@@ -91,8 +121,19 @@ def test_all_that_is_predicted_is_that_of_the_conditional_distribution(covarianc
     family = regressor.predict_distribution(rows)
     np.testing.assert_allclose(family.logpdf(outputs), log_densities, rtol=1e-7)
     # All but what no sample speaks for is that of the density itself.
-    plain = regressor.density_.distribution().conditional([0, 1], rows).mean
+    plain = [p.mean for p in conditionals(regressor.density_, rows, *asked)]
     np.testing.assert_allclose(mean.reshape(25, -1), plain, atol=0.05 * np.std(y))
+
+
+@both_structures
+def test_with_one_kernel_it_is_the_conditional_of_the_joint_density(covariance_type):
+    X, y = two_outputs()
+    regressor = OnlineKDERegressor(
+        covariance_type=covariance_type, compression_threshold=0.02, bandwidth="okde"
+    ).fit(X, y)
+    joint = regressor.density_.distribution().conditional([0, 1], X[:25])
+    np.testing.assert_allclose(regressor.predict(X[:25]), joint.mean, rtol=1e-7)
+    np.testing.assert_allclose(regressor.log_density(X[:25], y[:25]), joint.logpdf(y[:25]))
 
 
 def test_shapes_are_those_of_the_outputs():
@@ -132,18 +173,18 @@ def test_rows_do_not_depend_on_those_they_are_asked_with(covariance_type):
 def test_missing_features_are_integrated_out(covariance_type):
     X, y = waves(500, d=3)
     regressor = OnlineKDERegressor(covariance_type=covariance_type).fit(X, y)
-    whole = regressor._asked_density().distribution()
+    density = regressor._asked_density()
     rows = X[:40].copy()
     rows[::4, 0], rows[1::4, 1:], rows[2::4] = np.nan, np.nan, np.nan
     mean, std = regressor.predict(rows, return_std=True)
     log_density = regressor.log_density(rows, y[:40])
     for i, known in ((0, [1, 2]), (1, [0]), (3, [0, 1, 2])):
-        p = whole.marginal([*known, 3]).conditional(range(len(known)), rows[i, known])
+        (p,) = conditionals(density, rows[i : i + 1, known], known, [3])
         # Gaussians that hardly matter are left out where something is missing.
         assert mean[i] == pytest.approx(p.mean[0], abs=2e-3)
         assert std[i] == pytest.approx(np.sqrt(p.cov[0, 0]), rel=2e-3)
         assert log_density[i] == pytest.approx(p.logpdf(y[i : i + 1]), abs=1e-7)
-    of_nothing = whole.marginal(3)
+    of_nothing = density.distribution(3)
     assert mean[2] == pytest.approx(of_nothing.mean[0])
     assert std[2] == pytest.approx(np.sqrt(of_nothing.cov[0, 0]))
     assert log_density[2] == pytest.approx(of_nothing.logpdf(y[2:3]))

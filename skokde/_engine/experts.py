@@ -10,7 +10,7 @@ maximisation. Short memories, see `recent`, are experts beside all of these.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, pairwise
@@ -24,9 +24,14 @@ from skokde._engine._expert_weights import mixture_weights
 from skokde._engine.bandwidth import KernelFrame
 from skokde._engine.covariance import CovarianceStructure, FullCovariance, LowRankCovariance
 from skokde._engine.families import family_of
-from skokde._engine.kde import KDE, KernelFamily, log
+from skokde._engine.kde import KDE, KernelFamily, log, marginals
 from skokde._engine.mixture import Mixture, Resolutions
 from skokde._engine.outliers import Moments, inlier_moments
+from skokde._engine.outputs import (
+    highest_log_density,
+    log_conditionals,
+    log_densities_of_outputs,
+)
 from skokde._engine.state import INITIAL_LIMIT, Recent, Settings, State
 
 # Equal weights are worth this number of samples before any is predicted.
@@ -356,6 +361,49 @@ class Experts(NamedTuple):
         )
         return out
 
+    def log_likelihoods(
+        self,
+        X: np.ndarray,
+        n_unaided: int,
+        counts: np.ndarray,
+        means: np.ndarray,
+        settings: Settings,
+    ) -> np.ndarray:
+        """By how much rows speak for each expert, (n, n_experts), in nats.
+
+        Parameters
+        ----------
+        X : (n, d) array
+        n_unaided : int
+            The first rows; the others are predicted with the help of more Diracs.
+        counts, means : (m,) and (m, d) arrays
+            Of these.
+        settings : Settings
+            Where there are outputs, it is what is told of these by the other features.
+        """
+        logs = self.log_densities(X, settings)
+        if len(counts) and n_unaided < len(X):
+            logs[n_unaided:] = self.log_densities_with_later(
+                logs[n_unaided:], X[n_unaided:], counts, means
+            )
+        if not settings.n_outputs:
+            return logs
+        features = np.arange(X.shape[1] - settings.n_outputs)
+        of_features = self.marginal(features).log_likelihoods(
+            X.take(features, axis=1),
+            n_unaided,
+            counts,
+            means.take(features, axis=1),
+            settings._replace(n_outputs=0),
+        )
+        return log_conditionals(logs, of_features)
+
+    def marginal(self, features: np.ndarray) -> Self:
+        """Of some of the features, by an array of their numbers."""
+        families = marginals(self.families + self.shrunk, features)
+        n = len(self.families)
+        return self._replace(families=families[:n], shrunk=families[n:])
+
     def mixed(self, expert_counts: np.ndarray, settings: Settings) -> KDE:
         """What is scored of them, weighted."""
         if settings.n_experts == 1:  # nothing to weight
@@ -494,21 +542,27 @@ def predict_latest(state: State, settings: Settings) -> np.ndarray:
     logs, counts = [], []
     for times, experts, *halves in prequential_splits(state, settings):
         # Some may be forgotten altogether.
-        places = first, second = [half[all_counts[half] > 0.0] for half in halves]
+        places = [half[all_counts[half] > 0.0] for half in halves]
         chosen = some, others = [some_of(half, MOST_PREDICTED) for half in places]
-        logs.append(experts.log_densities(means[np.append(some, others)], settings))
-        if len(first) and len(second):
-            logs[-1][len(some) :] = experts.log_densities_with_later(
-                logs[-1][len(some) :], means[others], all_counts[first], means[first]
-            )
+        rows, first = means[np.append(some, others)], places[0]
+        later = all_counts[first], means[first]
+        logs.append(experts.log_likelihoods(rows, len(some), *later, settings))
         for all_of_half, predicted in zip(places, chosen, strict=True):
             share = all_counts[predicted] / all_counts[predicted].sum()
             counts.append(times * share * all_counts[all_of_half].sum())
     expert_counts = state.expert_counts
     if logs:
-        expert_counts = em_update(expert_counts, np.concatenate(logs), np.concatenate(counts))
+        likelihoods = bounded(np.concatenate(logs), means, settings)
+        expert_counts = em_update(expert_counts, likelihoods, np.concatenate(counts))
     most = min(MEMORY * state.mixture.counts.sum(), LONGEST_MEMORY)
     return remembered(expert_counts, prior_counts(settings), most)
+
+
+def bounded(log_likelihoods: np.ndarray, rows: np.ndarray, settings: Settings) -> np.ndarray:
+    """None above the highest log-density that outputs may have, by some rows of the stream."""
+    if not settings.n_outputs:
+        return log_likelihoods
+    return np.minimum(log_likelihoods, highest_log_density(rows[:, -settings.n_outputs :]))
 
 
 def some_of(places: np.ndarray, most: int) -> np.ndarray:
@@ -545,12 +599,28 @@ def predict_pending(state: State, settings: Settings, references: References) ->
     if len(rows) and len(newest.rows) and len(newest.counts_before):
         before = state._replace(mixture=recent.samples_before(state))
         before = references.up_to_date(before, settings)
-        logs = [build_estimates(before, settings, references).log_density(rows)[:, None]]
+        estimates = build_estimates(before, settings, references)
         memories = references.memories(state, settings).families
-        logs += [family.log_densities(rows) for family in memories]
-        credits = em_update(credits, np.concatenate(logs, axis=1), newest.pending_counts)
+        logs = log_likelihoods_of_memories(estimates, memories, rows, settings)
+        logs = bounded(logs, np.concatenate([newest.rows, rows]), settings)
+        credits = em_update(credits, logs, newest.pending_counts)
         credits = remembered(credits, recent.prior_counts(settings), recent.LONGEST_MEMORY)
     return state._replace(recent=recent.none_pending(newest, state.mixture, credits))
+
+
+def log_likelihoods_of_memories(
+    estimates: KDE, memories: Sequence[KernelFamily], rows: np.ndarray, settings: Settings
+) -> np.ndarray:
+    """By how much rows speak for the model of all samples and each density of short memories."""
+    logs = np.concatenate([family.log_densities(rows) for family in memories], axis=1)
+    n = settings.n_outputs
+    if not n:
+        return np.column_stack([estimates.log_density(rows), logs])
+    features = np.arange(rows.shape[1] - n)
+    known = rows.take(features, axis=1)
+    of_features = [family.log_densities(known) for family in marginals(memories, features)]
+    logs = log_conditionals(logs, np.concatenate(of_features, axis=1))
+    return np.column_stack([log_densities_of_outputs(estimates, rows, n), logs])
 
 
 def up_to_date(state: State, settings: Settings) -> State:

@@ -452,12 +452,44 @@ class KDE:
 
     def marginal(self, features: np.ndarray) -> KDE:
         """Of some of the features, by an array of their numbers."""
-        frames = {id(f.kernels.frame): f.kernels.frame for f in self.families}
-        frames = {key: frame.marginal(features) for key, frame in frames.items()}
-        families = [f.marginal(features, frames[id(f.kernels.frame)]) for f in self.families]
-        return KDE(tuple(families), self.weights, self.n_estimates)
+        return KDE(marginals(self.families, features), self.weights, self.n_estimates)
 
-    def that_matter(self, features: np.ndarray, X: np.ndarray, least: float) -> KDE:
+    @cached_property
+    def kernel_numbers(self) -> tuple[np.ndarray, ...]:
+        """For each family the numbers (n_widths,) that its kernels have among all.
+
+        Samples that came later are under the kernels of the estimate they belong to.
+        """
+        first: dict[int, int] = {}
+        numbers, n = [], 0
+        for family in self.families:
+            n_widths, frame = len(family.kernels.widths), id(family.kernels.frame)
+            if frame not in first:
+                first[frame], n = n, n + n_widths
+            numbers.append(first[frame] + np.arange(n_widths))
+        return tuple(numbers)
+
+    def by_kernel(self) -> KDE:
+        """With a group for each kernel in place of those that there are."""
+        n = 1 + max(int(numbers.max()) for numbers in self.kernel_numbers)
+        weights = []
+        for held, numbers in zip(self.weights, self.kernel_numbers, strict=True):
+            grouped = np.zeros((1 + n, *held.shape[1:]))
+            grouped[0] = held[0]
+            grouped[1 + numbers, :, np.arange(len(numbers))] = held[0].T
+            weights.append(grouped)
+        return KDE(self.families, tuple(weights), self.n_estimates)
+
+    @property
+    def totals_of_groups(self) -> np.ndarray:
+        """What the densities of each group (n_groups,) count together."""
+        of_families = [
+            np.einsum("p,gpw->g", family.masses, held[1:])
+            for family, held in zip(self.families, self.weights, strict=True)
+        ]
+        return np.sum(of_families, axis=0)
+
+    def that_matter(self, features: np.ndarray, X: np.ndarray, log_least: float) -> KDE:
         """Without the densities that are next to nothing where some features are known.
 
         Parameters
@@ -465,8 +497,8 @@ class KDE:
         features : (n_known,) array of intp
         X : (n, n_known) array
             Rows of these features.
-        least : float
-            In units of the largest density there, what is enough at any of the rows.
+        log_least : float
+            In nats, beside the largest density there, what is enough at any of the rows.
         """
         logs = []
         for family, held in zip(self.marginal(features).families, self.weights, strict=True):
@@ -474,7 +506,7 @@ class KDE:
             alone = np.zeros((len(part), *held.shape[1:]))
             alone[np.arange(len(part)), part, width] = held[0, part, width]
             logs.append(family.log_mixtures(X, alone))
-        enough = np.max([a.max(axis=1) for a in logs], axis=0)[:, None] + np.log(least)
+        enough = np.max([a.max(axis=1) for a in logs], axis=0)[:, None] + log_least
         weights = [np.zeros_like(held) for held in self.weights]
         for kept, held, found in zip(weights, self.weights, logs, strict=True):
             part, width = np.argwhere(held[0])[(found >= enough).any(axis=0)].T
@@ -577,6 +609,13 @@ class KDE:
         ]
         weights, means, covariances = zip(*parts, strict=True)
         return np.concatenate(weights), np.concatenate(means), in_one_shape(covariances)
+
+
+def marginals(families: Sequence[KernelFamily], features: np.ndarray) -> tuple[KernelFamily, ...]:
+    """Families of some of the features, which share frames as they did."""
+    frames = {id(f.kernels.frame): f.kernels.frame for f in families}
+    frames = {key: frame.marginal(features) for key, frame in frames.items()}
+    return tuple(f.marginal(features, frames[id(f.kernels.frame)]) for f in families)
 
 
 def log_densities_of_groups_in_row(row: np.ndarray, kdes: Sequence[KDE]) -> np.ndarray:

@@ -45,6 +45,8 @@ class Settings(NamedTuple):
         Of classes: to coordinates in which there are more densities to be pooled.
     transformed : bool
         Whether what is estimated is a density in these coordinates.
+    n_outputs : int
+        How many of the last features are predicted from the others; none of a density as such.
     """
 
     structure: CovarianceStructure
@@ -58,13 +60,15 @@ class Settings(NamedTuple):
     shrinkage_target: np.ndarray | None = None
     transformation: Transformation | None = None
     transformed: bool = False
+    n_outputs: int = 0
 
     @property
     def key(self) -> tuple:
         """What tells apart what is scored of the same state, for the same target."""
         shapes = tuple(shape.name for shape in self.shapes)
         coordinates = self.transformation if self.transformed else None
-        return self.bandwidth.key, self.thresholds, shapes, self.memories, coordinates
+        key = self.bandwidth.key, self.thresholds, shapes, self.memories, coordinates
+        return *key, self.n_outputs
 
     @property
     def n_levels(self) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -131,8 +131,52 @@ class Conditioner:
         return self.known.means[some], other_means, gains, covariances
 
 
+class Tempering(NamedTuple):
+    """Groups of components among which what is known decides less than it would by Bayes' rule.
+
+    Attributes
+    ----------
+    groups : (k,) array of intp
+        Which one each of all components belongs to.
+    power : float
+        To which the density of what is known is raised in what a group weighs.
+    """
+
+    groups: np.ndarray
+    power: float
+
+    def applied(self, log_weights: np.ndarray, log_terms: np.ndarray) -> np.ndarray:
+        """Logarithms (n, k) of weights times densities, with those of the groups to that power.
+
+        Parameters
+        ----------
+        log_weights : (k,) array
+        log_terms : (n, k) array
+            Of weights times densities.
+        """
+        order = np.argsort(self.groups, kind="stable")
+        starts = np.flatnonzero(np.diff(self.groups[order], prepend=-1))
+        sizes = np.diff(starts, append=len(order))
+        ordered = np.vstack([log_terms, log_weights])[:, order]
+        top = np.maximum.reduceat(ordered, starts, axis=1)
+        top[top == -np.inf] = 0.0
+        with np.errstate(divide="ignore"):
+            sums = np.log(
+                np.add.reduceat(np.exp(ordered - np.repeat(top, sizes, axis=1)), starts, axis=1)
+            )
+        logs = sums + top
+        known = logs[:-1] > -np.inf
+        away = np.where(known, logs[-1] - np.where(known, logs[:-1], 0.0), 0.0)
+        out = np.empty_like(log_terms)
+        out[:, order] = ordered[:-1] + (1.0 - self.power) * np.repeat(away, sizes, axis=1)
+        return out
+
+
 def conditioned(
-    conditioners: Sequence[Conditioner], rows: np.ndarray, log_factors: np.ndarray | None = None
+    conditioners: Sequence[Conditioner],
+    rows: np.ndarray,
+    log_factors: np.ndarray | None = None,
+    tempering: Tempering | None = None,
 ) -> GaussianMixtureFamily:
     """Distributions for rows of what is known, of the components of some mixtures together.
 
@@ -142,9 +186,11 @@ def conditioned(
     rows : (n, a) array
     log_factors : (n, k) or (1, k) array, default=None
         Logarithms of what the weights of all components are multiplied by.
+    tempering : Tempering, default=None
     """
     first = conditioners[0]
-    log_weights = posterior_log_weights([c.known for c in conditioners], rows, log_factors)
+    known = [c.known for c in conditioners]
+    log_weights = posterior_log_weights(known, rows, log_factors, tempering)
     # What is beyond rounding for all rows, of thousands of components nearly all, costs nothing.
     used = np.flatnonzero((log_weights > NEGLIGIBLE).any(axis=0))
     stops = np.cumsum([c.n_components for c in conditioners])
@@ -191,7 +237,10 @@ def regressions(
 
 
 def posterior_log_weights(
-    mixtures: Sequence[Gaussians], rows: np.ndarray, log_factors: np.ndarray | None = None
+    mixtures: Sequence[Gaussians],
+    rows: np.ndarray,
+    log_factors: np.ndarray | None = None,
+    tempering: Tempering | None = None,
 ) -> np.ndarray:
     """Logarithms (n, k) of what the components of all mixtures weigh where rows are known.
 
@@ -203,6 +252,8 @@ def posterior_log_weights(
     rows : (n, d) array
     log_factors : (n, k) or (1, k) array, default=None
         Logarithms of what weights are multiplied by.
+    tempering : Tempering, default=None
+        With factors that are the same in all rows.
     """
     k = sum(mixture.n_components for mixture in mixtures)
     factors = np.zeros((1, k)) if log_factors is None else log_factors
@@ -221,6 +272,9 @@ def posterior_log_weights(
             nearest = np.where(weighs, directions, -np.inf).argmax(axis=1)
             terms[lost] = -np.inf
             terms[lost, nearest] = 0.0
+        if tempering is not None:
+            log_weights = factors[0] + np.concatenate([m.log_weights for m in mixtures])
+            terms = tempering.applied(log_weights, terms)
         out[some] = terms - logsumexp(terms, axis=1, keepdims=True)
     return out
 
