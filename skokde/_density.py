@@ -474,7 +474,9 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
             Of all Gaussians; what does not depend on the rows is kept for the next ones.
         """
         kde = self._kde(self._settings())
-        power = power_of_features(len(features)) if self._n_outputs else 1.0
+        power = 1.0
+        if self._n_outputs:
+            power = power_of_features(len(features), self._mixture.counts.sum())
         if not lasts:
             kde = kde.that_matter(features, rows, np.log(NEGLIGIBLE) / power)
         conditioners, log_factors, groups = [], [], []
@@ -506,8 +508,10 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
             settings, out = self._settings(), np.empty(len(X))
             kde = self._kde(settings)
 
+            n, count = settings.n_outputs, self._mixture.counts.sum()
+
             def score(part: np.ndarray) -> None:
-                out[part] = log_densities_of_outputs(kde, X[part], settings.n_outputs)
+                out[part] = log_densities_of_outputs(kde, X[part], n, count)
 
             n_terms = settings.n_experts * self._mixture.n_components
             self._in_threads(score, in_parts(in_boxes(X, n_terms)))

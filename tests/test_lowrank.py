@@ -22,6 +22,7 @@ from skokde._engine.covariance import structure_of
 from skokde._engine.shrinkage import noise_of_correlations
 from skokde._engine.whitening import frame_of
 from skokde.covariance import LowRankCovariance
+from twins import conditionals
 
 RANK = 3
 STRUCTURE = LowRankCovariance(RANK)
@@ -180,16 +181,17 @@ def test_conditionals_are_those_of_full_covariances(settings):
     rows = np.concatenate([rows, [np.full(d - outputs, 1e12), np.full(d - outputs, 1e170)]])
     found = regressor.predict_distribution(rows)
     # The same Gaussians, as matrices.
-    density = regressor._asked_density()
     features = [*range(d - outputs)]
-    expected = density.distribution().conditional(features, rows)
-    np.testing.assert_allclose(found.mean[:-1], expected.mean[:-1], rtol=1e-6)
-    np.testing.assert_allclose(found.cov[:20], expected.cov[:20], rtol=1e-6, atol=1e-9)
+    numbers = d - outputs + np.arange(outputs)
+    expected = conditionals(regressor._asked_density(), rows[:-1], features, numbers)
+    np.testing.assert_allclose(found.mean[:-1], [p.mean for p in expected], rtol=1e-6)
+    covariances = [p.cov for p in expected[:20]]
+    np.testing.assert_allclose(found.cov[:20], covariances, rtol=1e-6, atol=1e-9)
+    log_densities = np.array(
+        [p.logpdf(x) for p, x in zip(expected, X[:20, :outputs], strict=True)]
+    ).ravel()
     np.testing.assert_allclose(
-        found.logpdf(X[:22, :outputs])[:20],
-        expected.logpdf(X[:22, :outputs])[:20],
-        rtol=1e-6,
-        atol=1e-6,
+        found.logpdf(X[:22, :outputs])[:20], log_densities, rtol=1e-6, atol=1e-6
     )
     assert np.isfinite(found.mean).all()
     np.testing.assert_array_equal(regressor.predict_distribution(rows).mean, found.mean)
@@ -219,15 +221,14 @@ def test_no_matrix_is_made_of_hundreds_of_features():
     density = OnlineKDEDensity(covariance_type=structure).fit(X)
     detector = OnlineKDEOutlierDetector(covariance_type=structure).fit(X[:150])
     regressor = OnlineKDERegressor(covariance_type=structure).fit(X[:, 1:], X[:, 0])
-    # As many matrices as there are Gaussians would be several times as large.
-    n_gaussians = density.distribution([0]).n_components
-    limit = n_gaussians * d * d * 8 / 4
-    for ask in (
-        lambda: density.sample(100, random_state=0),
-        lambda: density.distribution([0, 1]),
-        lambda: detector.explain(X[:3]),
-        lambda: regressor.predict(X[:3, 1:]),
+    for model, ask in (
+        (density, lambda: density.sample(100, random_state=0)),
+        (density, lambda: density.distribution([0, 1])),
+        (density, lambda: detector.explain(X[:3])),
+        (regressor._asked_density(), lambda: regressor.predict(X[:3, 1:])),
     ):
+        # As many matrices as there are Gaussians would be several times as large.
+        limit = model.distribution([0]).n_components * d * d * 8 / 4
         tracemalloc.start()
         try:
             ask()

@@ -18,6 +18,7 @@ from skokde._engine.outputs import (
     highest_log_density,
     log_conditionals,
     log_densities_of_outputs,
+    power_of_features,
 )
 from skokde._validation import check_settings
 from skokde.distribution.conditioning import Tempering
@@ -97,8 +98,9 @@ def test_rows_speak_for_experts_with_the_help_of_later_samples(covariance_type):
 
 
 @structures
+@pytest.mark.parametrize("count", [330.0, 2000.0])
 @pytest.mark.parametrize("forgetting_factor", [1.0, "predictive"])
-def test_log_densities_of_outputs_are_those_of_kernels(covariance_type, forgetting_factor):
+def test_log_densities_of_outputs_are_those_of_kernels(covariance_type, forgetting_factor, count):
     """By the definition, kernel by kernel."""
     X, y = linear(330, 3, noise=0.5)
     regressor = OnlineKDERegressor(
@@ -108,7 +110,7 @@ def test_log_densities_of_outputs_are_those_of_kernels(covariance_type, forgetti
     rows[::3, 0], rows[1::3, :3] = np.nan, np.nan
     settings = density._settings()
     kde = build_kde(density._state, settings)
-    found = log_densities_of_outputs(kde, rows, 1)
+    found = log_densities_of_outputs(kde, rows, 1, count)
     for row, log_density in zip(rows, found, strict=True):
         known = np.flatnonzero(~np.isnan(row[:3]))
         logs, says, totals = {}, {}, {}
@@ -125,7 +127,7 @@ def test_log_densities_of_outputs_are_those_of_kernels(covariance_type, forgetti
                     value = np.log(weight * family.masses[part])
                 held.setdefault(kernel, []).append(value)
             totals.setdefault(kernel, []).append(weight * family.masses[part])
-        power = 1.0 / (1.0 + len(known))
+        power = 1.0 / (1.0 + len(known) * (1.0 if count < 500.0 else 500.0 / count))
         of_both, of_features = (
             np.array([logsumexp(held[kernel]) for kernel in totals]) for held in (logs, says)
         )
@@ -157,6 +159,13 @@ def test_kernels_as_narrow_as_rounding_do_not_win_by_rows_that_repeat(monkeypatc
     bounded = np.mean([score(seed) for seed in range(3)])
     monkeypatch.setattr(skokde._engine.experts, "highest_log_density", lambda outputs: np.inf)
     assert bounded > np.mean([score(seed) for seed in range(3)]) + 0.01
+
+
+def test_features_count_as_one_of_few_samples_and_as_bayes_has_it_of_many():
+    assert [power_of_features(4, count) for count in (1.0, 500.0)] == [0.2, 0.2]
+    powers = power_of_features(np.array([0, 1, 4]), 2000.0)
+    np.testing.assert_allclose(powers, [1.0, 0.8, 0.5])
+    assert power_of_features(20, 1e9) == pytest.approx(1.0, abs=1e-4)
 
 
 def test_what_is_lost_stays_lost():

@@ -24,6 +24,7 @@ from marks import quick
 from skokde import DegenerateDataWarning, OnlineKDEDensity, OnlineKDERegressor
 from skokde._conditionals import conditioner_of
 from skokde.distribution import GaussianMixtureDistribution, crps
+from twins import conditionals
 
 both_structures = pytest.mark.parametrize("covariance_type", quick(["full", "diag"]))
 LEVELS = [0.05, 0.5, 0.95]
@@ -68,36 +69,6 @@ def two_outputs(n=400, seed=0):
 
 def with_holes(X, share=0.3, seed=1):
     return np.where(np.random.default_rng(seed).random(X.shape) < share, np.nan, X)
-
-
-def conditionals(density, rows, known, outputs):
-    """Distributions of outputs where features are known, by the definition.
-
-    Each kernel's own conditional counts what the kernel does, times a power of what it says of the
-    features.
-    """
-    kde, of_kernels = density._kde(density._settings()), {}
-    for family, part, width, weight in kde.densities:
-        shares, means, covariances = family.gaussians_of(part, width)
-        if covariances.ndim == 2:
-            covariances = covariances[:, :, None] * np.eye(covariances.shape[1])
-        kernel = id(family.kernels.frame), width
-        of_kernels.setdefault(kernel, []).append((weight * shares, means, covariances))
-    mixtures = []
-    for parts in of_kernels.values():
-        weights, means, covariances = map(np.concatenate, zip(*parts, strict=True))
-        mixture = GaussianMixtureDistribution(weights / weights.sum(), means, covariances)
-        mixtures.append((weights.sum(), mixture.marginal([*known, *outputs])))
-    found, numbers = [], range(len(known))
-    for row in rows:
-        parts = []
-        for total, mixture in mixtures:
-            says = mixture.marginal(numbers).logpdf(row) if len(known) else 0.0
-            weights, *others = (mixture.conditional(numbers, row) if len(known) else mixture).arrays
-            parts.append((total * np.exp(says / (1 + len(known))) * weights, *others))
-        weights, means, covariances = map(np.concatenate, zip(*parts, strict=True))
-        found.append(GaussianMixtureDistribution(weights / weights.sum(), means, covariances))
-    return found
 
 
 @both_structures

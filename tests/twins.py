@@ -19,6 +19,7 @@ from skokde._engine.experts import empty_state
 from skokde._engine.learn import learn
 from skokde._engine.state import Settings
 from skokde._validation import check_bandwidth
+from skokde.distribution import GaussianMixtureDistribution
 
 # ---------------------------------------------------------------------------- representations
 
@@ -828,3 +829,38 @@ def mixture_weights(estimates, gaussians, shrunk, there, n_narrow):
         weights[:, number] /= total
         of_shrunk[:, number] /= total
     return weights, of_shrunk
+
+
+def conditionals(density, rows, known, outputs):
+    """Distributions of outputs where features are known, of a regressor's density.
+
+    Each kernel's own conditional counts what the kernel does, times a power of what it says of the
+    features.
+    """
+    kde, of_kernels = density._kde(density._settings()), {}
+    for family, part, width, weight in kde.densities:
+        shares, means, covariances = family.gaussians_of(part, width)
+        if covariances.ndim == 2:
+            covariances = covariances[:, :, None] * np.eye(covariances.shape[1])
+        kernel = id(family.kernels.frame), width
+        of_kernels.setdefault(kernel, []).append((weight * shares, means, covariances))
+    mixtures = []
+    for parts in of_kernels.values():
+        weights, means, covariances = map(np.concatenate, zip(*parts, strict=True))
+        mixture = GaussianMixtureDistribution(weights / weights.sum(), means, covariances)
+        mixtures.append((weights.sum(), mixture.marginal([*known, *outputs])))
+    found, numbers = [], range(len(known))
+    count = density._mixture.counts.sum()
+    power = 1.0 / (1.0 + len(known) * (500.0 / count if count > 500.0 else 1.0))
+    for row in rows:
+        counts, parts = [], []
+        for total, mixture in mixtures:
+            says = mixture.marginal(numbers).logpdf(row) if len(known) else 0.0
+            counts.append(np.log(total) + power * says)
+            parts.append((mixture.conditional(numbers, row) if len(known) else mixture).arrays)
+        counts = np.exp(counts - np.max(counts))
+        weights, means, covariances = zip(*parts, strict=True)
+        weights = np.concatenate([c * w for c, w in zip(counts, weights, strict=True)])
+        arrays = map(np.concatenate, (means, covariances))
+        found.append(GaussianMixtureDistribution(weights / weights.sum(), *arrays))
+    return found

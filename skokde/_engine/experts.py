@@ -601,7 +601,8 @@ def predict_pending(state: State, settings: Settings, references: References) ->
         before = references.up_to_date(before, settings)
         estimates = build_estimates(before, settings, references)
         memories = references.memories(state, settings).families
-        logs = log_likelihoods_of_memories(estimates, memories, rows, settings)
+        count = before.mixture.counts.sum()
+        logs = log_likelihoods_of_memories(estimates, memories, rows, settings, count)
         logs = bounded(logs, np.concatenate([newest.rows, rows]), settings)
         credits = em_update(credits, logs, newest.pending_counts)
         credits = remembered(credits, recent.prior_counts(settings), recent.LONGEST_MEMORY)
@@ -609,9 +610,29 @@ def predict_pending(state: State, settings: Settings, references: References) ->
 
 
 def log_likelihoods_of_memories(
-    estimates: KDE, memories: Sequence[KernelFamily], rows: np.ndarray, settings: Settings
+    estimates: KDE,
+    memories: Sequence[KernelFamily],
+    rows: np.ndarray,
+    settings: Settings,
+    count: float,
 ) -> np.ndarray:
-    """By how much rows speak for the model of all samples and each density of short memories."""
+    """By how much rows speak for the model of all samples and each density of short memories.
+
+    Parameters
+    ----------
+    estimates : KDE
+        Of all samples.
+    memories : sequence of KernelFamily
+    rows : (n, d) array
+    settings : Settings
+    count : float
+        Of all samples.
+
+    Returns
+    -------
+    (n, 1 + n_densities) array
+        In nats.
+    """
     logs = np.concatenate([family.log_densities(rows) for family in memories], axis=1)
     n = settings.n_outputs
     if not n:
@@ -620,7 +641,7 @@ def log_likelihoods_of_memories(
     known = rows.take(features, axis=1)
     of_features = [family.log_densities(known) for family in marginals(memories, features)]
     logs = log_conditionals(logs, np.concatenate(of_features, axis=1))
-    return np.column_stack([log_densities_of_outputs(estimates, rows, n), logs])
+    return np.column_stack([log_densities_of_outputs(estimates, rows, n, count), logs])
 
 
 def up_to_date(state: State, settings: Settings) -> State:

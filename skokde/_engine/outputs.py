@@ -3,9 +3,10 @@
 Not in the paper. A density of many features and one output is, for the most part, one of the
 features: by how well experts predict rows, the features would decide which of them predicts the
 output. So experts are weighted by the densities of the outputs alone, given the features. Where
-the features of a row are known, experts differ in how much they speak for them, too; that counts
-as much as a single feature would, so that experts for which a row is far out, and which know
-nothing of it, leave it to others.
+the features of a row are known, experts differ in how probable they are, too, and by Bayes' rule
+that would decide. But of few samples no density of many features is good, so it counts as much as
+that of a single feature would: experts for which a row is far out, and which know nothing of it,
+leave it to others. The more samples there are, the more it counts.
 """
 
 from __future__ import annotations
@@ -14,10 +15,21 @@ import numpy as np
 
 from skokde._engine.kde import KDE, log, log_sum
 
+# Samples up to which the features of a row count as one of them does.
+FEW_SAMPLES = 500.0
 
-def power_of_features(n_known: int | np.ndarray) -> float | np.ndarray:
-    """The power to which the densities of so many features are raised in what experts count."""
-    return 1.0 / (1.0 + n_known)
+
+def power_of_features(n_known: int | np.ndarray, count: float) -> float | np.ndarray:
+    """The power to which densities of features are raised in what experts count.
+
+    Parameters
+    ----------
+    n_known : int or array of int
+        How many features are known.
+    count : float
+        Of the samples.
+    """
+    return 1.0 / (1.0 + n_known * min(1.0, FEW_SAMPLES / count))
 
 
 def log_conditionals(log_both: np.ndarray, log_features: np.ndarray) -> np.ndarray:
@@ -45,7 +57,9 @@ def highest_log_density(outputs: np.ndarray) -> float:
     return -float(np.log(finest).sum()) if np.isfinite(finest).all() else np.inf
 
 
-def log_densities_of_outputs(kde: KDE, rows: np.ndarray, n_outputs: int) -> np.ndarray:
+def log_densities_of_outputs(
+    kde: KDE, rows: np.ndarray, n_outputs: int, count: float
+) -> np.ndarray:
     """Log-densities (n,) of the last values of rows given the others, in nats.
 
     Parameters
@@ -54,6 +68,8 @@ def log_densities_of_outputs(kde: KDE, rows: np.ndarray, n_outputs: int) -> np.n
     rows : (n, d) array
         Features may be missing, NaN.
     n_outputs : int
+    count : float
+        Of the samples.
 
     Returns
     -------
@@ -69,7 +85,7 @@ def log_densities_of_outputs(kde: KDE, rows: np.ndarray, n_outputs: int) -> np.n
     of_features = grouped.log_densities_of_groups(features)
     of_features[n_known == 0] = log_totals
     # The weights are those of the kernels times a power of what these say of the features.
-    power = power_of_features(n_known)[:, None]
+    power = power_of_features(n_known, count)[:, None]
     lost = of_features == -np.inf
     log_features = np.where(lost, 0.0, of_features)
     log_weights = np.where(lost, -np.inf, power * log_features + (1.0 - power) * log_totals)
