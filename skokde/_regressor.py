@@ -83,8 +83,8 @@ class OnlineKDERegressor(MultiOutputMixin, RegressorMixin, BaseWithDensity):
     With one kernel the mean is that of Nadaraya and Watson where the components are samples, and a
     mixture of linear regressions where samples are merged [1]_. Kernels of several widths and
     shapes are weighted by how well they predict outputs given the features, p(y | x), and where d
-    features are known by their densities of these to the power of 1 / (1 + d); see
-    :doc:`/regression`.
+    features are known by their densities of these to the power of 1 / (1 + d), from 500 samples on
+    1 / (1 + 500 d / n); see :doc:`/regression`.
 
     References
     ----------
