@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 from operator import add
 from typing import Any, Self
@@ -353,12 +353,23 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
 
     def _log_densities(self, X: np.ndarray) -> np.ndarray:
         """Log-densities of validated rows."""
+        return self._scored(X, KDE.log_density)
+
+    def _log_densities_of_outputs(self, X: np.ndarray) -> np.ndarray:
+        """Log-densities of the outputs of validated rows, given the features before them."""
+        n, count = self._n_outputs, self._mixture.counts.sum()
+        return self._scored(X, lambda kde, rows: log_densities_of_outputs(kde, rows, n, count))
+
+    def _scored(
+        self, X: np.ndarray, function: Callable[[KDE, np.ndarray], np.ndarray]
+    ) -> np.ndarray:
+        """What a function of a KDE and of rows gives, (n,), in threads and for close rows."""
         with one_blas_thread():
             settings, out = self._settings(), np.empty(len(X))
             kde = self._kde(settings)
 
             def score(part: np.ndarray) -> None:
-                out[part] = kde.log_density(X[part])
+                out[part] = function(kde, X[part])
 
             n_terms = settings.n_experts * self._mixture.n_components
             self._in_threads(score, in_parts(in_boxes(X, n_terms)))
@@ -501,21 +512,6 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
             groups.append(numbers[used[1]][expert])
         tempering = Tempering(np.concatenate(groups), power) if self._n_outputs else None
         return conditioned(conditioners, rows, np.concatenate(log_factors)[None], tempering)
-
-    def _log_densities_of_outputs(self, X: np.ndarray) -> np.ndarray:
-        """Log-densities of the last features of validated rows, which are outputs, given others."""
-        with one_blas_thread():
-            settings, out = self._settings(), np.empty(len(X))
-            kde = self._kde(settings)
-
-            n, count = settings.n_outputs, self._mixture.counts.sum()
-
-            def score(part: np.ndarray) -> None:
-                out[part] = log_densities_of_outputs(kde, X[part], n, count)
-
-            n_terms = settings.n_experts * self._mixture.n_components
-            self._in_threads(score, in_parts(in_boxes(X, n_terms)))
-            return out
 
     def sample(
         self, n_samples: int = 1, random_state: int | np.random.RandomState | None = None
