@@ -477,8 +477,7 @@ def test_rows_twice_as_many_as_correlated_features_are_told_apart(n):
         rng = np.random.default_rng(seed)
         factors, centers = rng.normal(size=(8, 60)), rng.normal(size=(4, 8))
         y = rng.integers(4, size=n + 500)
-        X = np.sinh(centers[y] + rng.normal(size=(len(y), 8))) @ factors
-        X += 0.1 * rng.normal(size=X.shape)
+        X = twins.through_factors(centers[y] + rng.normal(size=(len(y), 8)), factors, 0.1, rng)
         scores.append(OnlineKDEClassifier().fit(X[:n], y[:n]).score(X[n:], y[n:]))
     assert np.mean(scores) > 0.73
 

@@ -614,7 +614,7 @@ def test_densities_get_better_while_rows_come_to_be_as_many_as_features():
     for seed in range(2):
         rng = np.random.default_rng(seed)
         factors = rng.normal(size=(8, 60))
-        X = np.sinh(rng.normal(size=(500, 8))) @ factors + 0.2 * rng.normal(size=(500, 60))
+        X = twins.through_factors(rng.normal(size=(500, 8)), factors, 0.2, rng)
         models = [OnlineKDEDensity().fit(X[:n]) for n in (30, 50, 62, 80, 120)]
         scores.append([model.score_samples(X[200:]).mean() for model in models])
     assert (np.diff(np.mean(scores, axis=0)) > 0.0).all()

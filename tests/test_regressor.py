@@ -24,7 +24,7 @@ from marks import quick
 from skokde import DegenerateDataWarning, OnlineKDEDensity, OnlineKDERegressor
 from skokde._conditionals import conditioner_of
 from skokde.distribution import GaussianMixtureDistribution, crps
-from twins import conditionals
+from twins import conditionals, through_factors
 
 both_structures = pytest.mark.parametrize("covariance_type", quick(["full", "diag"]))
 LEVELS = [0.05, 0.5, 0.95]
@@ -42,7 +42,7 @@ def test_outputs_are_predicted_from_as_few_rows_as_correlated_features(n):
     for seed in range(2):
         rng = np.random.default_rng(seed)
         Z, factors = rng.normal(size=(400, 8)), rng.normal(size=(8, 60))
-        X = np.sinh(Z) @ factors + 0.2 * rng.normal(size=(400, 60))
+        X = through_factors(Z, factors, 0.2, rng)
         y = Z @ rng.normal(size=8) + 0.3 * rng.normal(size=400)
         scores.append(OnlineKDERegressor().fit(X[:n], y[:n]).score(X[100:], y[100:]))
     assert np.mean(scores) > 0.6

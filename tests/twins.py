@@ -831,6 +831,12 @@ def mixture_weights(estimates, gaussians, shrunk, there, n_narrow):
     return weights, of_shrunk
 
 
+def through_factors(hidden, factors, noise, rng):
+    """Rows of many correlated features, by few that are hidden and have long tails."""
+    X = np.sinh(hidden) @ factors
+    return X + noise * rng.normal(size=X.shape)
+
+
 def conditionals(density, rows, known, outputs):
     """Distributions of outputs where features are known, of a regressor's density.
 
