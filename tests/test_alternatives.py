@@ -83,7 +83,8 @@ def test_pseudo_inverse():
     rng = np.random.default_rng(0)
     factor = rng.normal(size=(4, 2))
     matrix = factor @ factor.T
-    root, inverse, log_det = pseudo_roots(FullCovariance(), matrix)
+    full = FullCovariance()
+    root, inverse, log_det = pseudo_roots(full, full.spectrum(matrix))
     np.testing.assert_allclose(root @ root, matrix, atol=1e-10)
     np.testing.assert_allclose(inverse @ inverse, np.linalg.pinv(matrix), atol=1e-10)
     assert log_det == pytest.approx(np.log(np.linalg.eigvalsh(factor.T @ factor)).sum())

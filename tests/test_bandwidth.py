@@ -8,7 +8,7 @@ import twins
 from skokde import OnlineKDEDensity
 from skokde._engine import bandwidth as bandwidth_module
 from skokde._engine.bandwidth import normal_reference, optimal_scale
-from skokde._engine.covariance import STRUCTURES, widest_gap
+from skokde._engine.covariance import EIGENVALUE_FLOOR, EIGENVALUE_SHARE, STRUCTURES, widest_gap
 from skokde._engine.whitening import whiten
 
 pytestmark = pytest.mark.thorough
@@ -305,11 +305,28 @@ def test_singular_covariance_is_corrected_by_a_hundredth():
 
 def test_only_eigenvalues_below_a_billionth_of_the_largest_are_corrected():
     # Eqs. 16 to 18; the average is over the others.
+    full = STRUCTURES["full"]
     for eigenvalues, expected in [
         ([4.0, 2.0, 1.01 * 4e-9], [4.0, 2.0, 1.01 * 4e-9]),
         ([4.0, 0.99 * 4e-9, 2.0, 0.0, -1e-17], [4.0, 0.03, 2.0, 0.03, 0.03]),
     ]:
-        root, inv_root, log_det = STRUCTURES["full"].roots(np.diag(eigenvalues))
+        root, inv_root, log_det = full.roots(full.spectrum(np.diag(eigenvalues)))
         np.testing.assert_allclose(root, np.diag(np.sqrt(expected)), rtol=1e-15)
         np.testing.assert_allclose(inv_root, np.diag(1.0 / np.sqrt(expected)), rtol=1e-15)
         np.testing.assert_allclose(log_det, np.log(expected).sum(), rtol=1e-15)
+
+
+@pytest.mark.parametrize("share", [1.0, 0.7, 0.5, 0.0])
+@pytest.mark.parametrize("n", [4, 50])
+def test_any_share_of_the_correlations_has_the_spectrum_of_its_own_matrix(n, share):
+    # Of four rows it has no spread in three directions of six.
+    full = STRUCTURES["full"]
+    matrix = np.corrcoef(np.random.default_rng(n).normal(size=(n, 6)), rowvar=False)
+    spectrum = full.spectrum(matrix).with_correlations(share)
+    own = full.with_less_correlation(matrix, 1.0 - share)
+    expected = twins.whitening_roots(own, EIGENVALUE_FLOOR, EIGENVALUE_SHARE)
+    for a, b in zip(full.roots(spectrum), expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-11)
+    np.testing.assert_allclose(spectrum.squared_correlations, np.square(own).sum())
+    assert spectrum.is_flat == twins.has_flat_direction(own) == (n == 4 and share == 1.0)
+    assert spectrum.flat_features().all() == spectrum.is_flat

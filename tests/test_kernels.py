@@ -425,7 +425,10 @@ def test_whitening_roots(d):
     matrices += [np.eye(d), np.diag(rng.uniform(size=d)), np.ones((d, d)), np.eye(d)[::-1] + 2]
     for matrix in matrices:
         matrix = 0.5 * (matrix + matrix.T)
-        got = _whitening.roots(matrix, 1e-9, 0.01)
+        values, vectors = _whitening.eigen(matrix)
+        np.testing.assert_allclose(values, np.linalg.eigvalsh(matrix), atol=1e-13 * values[-1] * d)
+        np.testing.assert_allclose((vectors.T * values) @ vectors, matrix, atol=1e-12)
+        got = _whitening.roots(values, vectors, 1e-9, 0.01)
         expected = twins.whitening_roots(matrix, 1e-9, 0.01)
         for a, b in zip(got, expected, strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-9 * (1.0 + np.abs(b).max()))
@@ -439,7 +442,7 @@ def test_roots_of_any_scale(d, scale):
     root = np.random.default_rng(d).normal(size=(d, d))
     matrix = root @ root.T + 0.1 * np.eye(d)
     for a, b, power in zip(
-        _whitening.roots(scale * matrix, 0.0, 0.0)[:2],
+        _whitening.roots(*_whitening.eigen(scale * matrix), 0.0, 0.0)[:2],
         twins.whitening_roots(matrix, 0.0, 0.0)[:2],
         (0.5, -0.5),
         strict=True,
@@ -1211,7 +1214,8 @@ def entries(covariance_type):
         ),
         Entry(_roughness.roughness, (*mixture, 0.1, False), free=(2,)),
         Entry(_whitening.standardize, (means[0], covs[:1], 1e-290)),
-        Entry(_whitening.roots, (np.eye(d), 1e-9, 0.01)),
+        Entry(_whitening.eigen, (np.eye(d),)),
+        Entry(_whitening.roots, (np.ones(d), np.eye(d), 1e-9, 0.01)),
         Entry(_whitening.points_in, (means, *frame), free=(0,)),
         Entry(_whitening.covariances_in, (covs, *frame), free=(0,)),
     ]

@@ -23,7 +23,7 @@ from evaluation.tables import tables_command
 from skokde import DegenerateDataWarning, OnlineKDEClassifier, OnlineKDEDensity
 from skokde._engine.bandwidth import RULES
 from skokde._engine.compression import cluster
-from skokde._engine.covariance import EIGENVALUE_FLOOR, STRUCTURES, FullCovariance
+from skokde._engine.covariance import EIGENVALUE_FLOOR, STRUCTURES, FullCovariance, Spectrum
 from skokde._engine.kde import components_in
 from skokde._engine.mixture import Mixture, moments_of_groups
 
@@ -258,13 +258,14 @@ def kernels(options: argparse.Namespace) -> pd.DataFrame:
 # ---------------------------------------------------------------------------------- pseudo-inverse
 
 
-def pseudo_roots(self: FullCovariance, correlation: np.ndarray) -> tuple[Any, Any, float]:
+def pseudo_roots(self: FullCovariance, spectrum: Spectrum) -> tuple[Any, Any, float]:
     """Roots within the subspace in which the data have a spread."""
-    values, vectors = np.linalg.eigh(correlation)
+    values, vectors = spectrum
     valid = values > EIGENVALUE_FLOOR * values[-1]
-    root = (vectors[:, valid] * np.sqrt(values[valid])) @ vectors[:, valid].T
-    inverse = (vectors[:, valid] / np.sqrt(values[valid])) @ vectors[:, valid].T
-    return root, inverse, float(np.log(values[valid]).sum())
+    values, vectors = values[valid], vectors[valid]
+    root = (vectors.T * np.sqrt(values)) @ vectors
+    inverse = (vectors.T / np.sqrt(values)) @ vectors
+    return root, inverse, float(np.log(values).sum())
 
 
 def with_sums(X: np.ndarray) -> np.ndarray:

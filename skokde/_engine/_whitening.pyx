@@ -63,12 +63,38 @@ def standardize(const double[::1] center, const double[:, ::1] cov, double small
     return spreads, correlations, filled
 
 
-def roots(const double[:, ::1] correlation, double floor, double share):
-    """Symmetric root and inverse root of a correlation, its smallest eigenvalues corrected.
+def eigen(const double[:, ::1] correlation):
+    """Eigenvalues and eigenvectors of a symmetric matrix.
 
     Parameters
     ----------
     correlation : (d, d) array
+
+    Returns
+    -------
+    values : (d,) array
+        In ascending order.
+    vectors : (d, d) array
+        In rows.
+    """
+    cdef Py_ssize_t d = correlation.shape[0]
+    check_shapes(d, d, correlation.shape[1] == d)
+    out_values, out_vectors = np.empty(d), np.array(correlation)
+    cdef double[:, ::1] vectors = out_vectors
+    cdef double[::1] values = out_values, work = np.empty(work_size(d, d * d))
+    cdef int[::1] iwork = np.empty(3 + 5 * d, dtype=np.intc)
+    with nogil:
+        eigh(d, &vectors[0, 0], &values[0], &work[0], &iwork[0])
+    return out_values, out_vectors
+
+
+def roots(const double[::1] values, const double[:, ::1] vectors, double floor, double share):
+    """Symmetric root and inverse root of a correlation, its smallest eigenvalues corrected.
+
+    Parameters
+    ----------
+    values, vectors : arrays
+        Of the correlation, see `eigen`.
     floor, share : float
         Eigenvalues below `floor` times the largest are replaced by `share` times the average of
         the others (Eqs. 16 to 18).
@@ -79,15 +105,13 @@ def roots(const double[:, ::1] correlation, double floor, double share):
     log_det : float
         Log-determinant of the corrected matrix.
     """
-    cdef Py_ssize_t d = correlation.shape[0], i, n_valid = 0
-    cdef double log_det = 0.0, valid = 0.0, largest = 0.0
-    check_shapes(d, d, correlation.shape[1] == d)
+    cdef Py_ssize_t d = values.shape[0], i, n_valid = 0
+    cdef double log_det = 0.0, valid = 0.0, largest = 0.0, value
+    check_shapes(d, d, vectors.shape[0] == d and vectors.shape[1] == d)
     out_root, out_inv = np.empty((d, d)), np.empty((d, d))
-    cdef double[:, ::1] root = out_root, inv_root = out_inv, vectors = np.array(correlation)
-    cdef double[::1] values = np.empty(d), work = np.empty(work_size(d, d * d))
-    cdef int[::1] iwork = np.empty(3 + 5 * d, dtype=np.intc)
+    cdef double[:, ::1] root = out_root, inv_root = out_inv, scaled = np.empty((d, d))
+    cdef double[::1] factors = np.empty(d)
     with nogil:
-        eigh(d, &vectors[0, 0], &values[0], &work[0], &iwork[0])
         for i in range(d):
             largest = fmax(largest, values[i])
         for i in range(d):
@@ -95,14 +119,13 @@ def roots(const double[:, ::1] correlation, double floor, double share):
                 valid += values[i]
                 n_valid += 1
         for i in range(d):
-            if not values[i] >= floor * largest:
-                values[i] = share * valid / n_valid
-            log_det += log(values[i])
-            values[i] = sqrt(sqrt(values[i]))
-        from_eigen(d, &vectors[0, 0], &values[0], &work[0], &root[0, 0])
+            value = values[i] if values[i] >= floor * largest else share * valid / n_valid
+            log_det += log(value)
+            factors[i] = sqrt(sqrt(value))
+        from_eigen(d, &vectors[0, 0], &factors[0], &scaled[0, 0], &root[0, 0])
         for i in range(d):
-            values[i] = 1.0 / values[i]
-        from_eigen(d, &vectors[0, 0], &values[0], &work[0], &inv_root[0, 0])
+            factors[i] = 1.0 / factors[i]
+        from_eigen(d, &vectors[0, 0], &factors[0], &scaled[0, 0], &inv_root[0, 0])
     return out_root, out_inv, log_det
 
 

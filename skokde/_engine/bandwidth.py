@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from skokde._engine._roughness import roughness
-from skokde._engine.covariance import CovarianceStructure, FullCovariance
+from skokde._engine.covariance import CovarianceStructure
 from skokde._engine.kde import Kernels
 from skokde._engine.lowrank import with_less_correlation
 from skokde._engine.mixture import Mixture, total_moments
@@ -366,9 +366,9 @@ def shrunk_gaussian(whitening: Whitening, whole: LowRankWhole | None, part: floa
     one = np.ones(1)
     if whole is not None:
         return Kernels(whitening.frame, one, one, 1, 1.0, whole.without(part))
-    square, d = np.square(whitening.filled).sum(), len(whitening.filled)
+    square, d = whitening.spectrum.squared_correlations, len(whitening.spectrum.values)
     noise = noise_of_correlations(square, d, whitening.count)
-    frame = whitening.of_samples(FullCovariance(1.0 - part * noise))
+    frame = whitening.with_correlations(1.0 - part * noise)
     return Kernels(frame, one, one, 1, 1.0)
 
 

@@ -14,13 +14,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from math import prod
 from numbers import Integral
+from typing import NamedTuple, Self
 
 import numpy as np
 
 from skokde._engine import lowrank
 from skokde._engine._goldberger import principal_axes
 from skokde._engine._moments import match_group_moments
-from skokde._engine._whitening import covariances_in, roots
+from skokde._engine._whitening import covariances_in, eigen, roots
 
 Rng = np.random.Generator | np.random.RandomState
 
@@ -31,6 +32,49 @@ EIGENVALUE_SHARE = 0.01
 
 # Of a unit eigenvector: what is less is rounding.
 SMALLEST_PART = 1e-3
+
+
+class Spectrum(NamedTuple):
+    """Eigenvalues and eigenvectors of a correlation matrix.
+
+    Attributes
+    ----------
+    values : (d,) array
+        In ascending order.
+    vectors : (d, d) array
+        In rows. None: the axes themselves, whose eigenvalues are all one.
+    """
+
+    values: np.ndarray
+    vectors: np.ndarray | None
+
+    @classmethod
+    def of_independent(cls, d: int) -> Self:
+        """Of features that do not correlate."""
+        return cls(np.ones(d), None)
+
+    @property
+    def squared_correlations(self) -> float:
+        """Sum of the squares of all correlations, those of features with themselves being one."""
+        return float(np.square(self.values).sum())
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether there is no spread in some direction, but for rounding."""
+        return bool(self.values[0] < EIGENVALUE_FLOOR * self.values[-1])
+
+    def flat_features(self) -> np.ndarray:
+        """Features (d,) that have a part in the directions without spread."""
+        if self.vectors is None:
+            return np.zeros(len(self.values), dtype=bool)
+        flat = self.vectors[self.values < EIGENVALUE_FLOOR * self.values[-1]]
+        return (np.abs(flat) > SMALLEST_PART).any(axis=0)
+
+    def with_correlations(self, share: float) -> Self:
+        """Of the matrix with no more than a share of the correlations: its vectors are the same."""
+        if share == 1.0 or self.vectors is None:
+            return self
+        return self._replace(values=share * self.values + (1.0 - share))
 
 
 class CovarianceStructure(ABC):
@@ -252,7 +296,8 @@ class CompiledStructure(CovarianceStructure):
         for number, rows in rows_of(chosen):
             # In units of these: what has no spread stays without, to the last bit.
             units = 1.0 / positive(deviations[number])
-            root, _, _ = self.roots(self.rescale(covariances[number], units))
+            scaled = self.rescale(covariances[number], units)
+            root, _, _ = self.roots(self.spectrum(scaled))
             out[rows] = deviations[number] * self.map_vectors(out[rows], root)
         return out
 
@@ -273,7 +318,15 @@ class CompiledStructure(CovarianceStructure):
         """The covariance that the inverse of the map ``matrix^-1`` gives the identity."""
 
     @abstractmethod
-    def roots(self, correlation: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+    def spectrum(self, correlation: np.ndarray) -> Spectrum:
+        """That of a correlation matrix."""
+
+    @abstractmethod
+    def scored_spectrum(self, spectrum: Spectrum) -> Spectrum:
+        """That of what `scored` gives of a correlation matrix."""
+
+    @abstractmethod
+    def roots(self, spectrum: Spectrum) -> tuple[np.ndarray, np.ndarray, float]:
         """Symmetric root and inverse root of an eigenvalue-corrected correlation matrix.
 
         Returns
@@ -282,10 +335,6 @@ class CompiledStructure(CovarianceStructure):
         log_det : float
             Log-determinant of the corrected matrix.
         """
-
-    @abstractmethod
-    def lies_flat(self, correlation: np.ndarray) -> np.ndarray:
-        """Features (d,) with a part in the directions whose eigenvalues `roots` replaces."""
 
     @abstractmethod
     def first_cut(
@@ -332,8 +381,7 @@ class FullCovariance(CompiledStructure):
         return np.square(self._correlations(covariance)).sum()
 
     def has_flat_direction(self, covariance: np.ndarray) -> bool:
-        eigenvalues = np.linalg.eigvalsh(self._correlations(covariance))
-        return bool(eigenvalues[0] < EIGENVALUE_FLOOR * eigenvalues[-1])
+        return self.spectrum(self._correlations(covariance)).is_flat
 
     def _correlations(self, covariance: np.ndarray) -> np.ndarray:
         units = 1.0 / np.sqrt(positive(self.variances(covariance)))
@@ -368,13 +416,14 @@ class FullCovariance(CompiledStructure):
     def square(self, matrix: np.ndarray) -> np.ndarray:
         return matrix @ matrix
 
-    def roots(self, correlation: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
-        return roots(correlation, EIGENVALUE_FLOOR, EIGENVALUE_SHARE)
+    def spectrum(self, correlation: np.ndarray) -> Spectrum:
+        return Spectrum(*eigen(correlation))
 
-    def lies_flat(self, correlation: np.ndarray) -> np.ndarray:
-        eigenvalues, eigenvectors = np.linalg.eigh(correlation)
-        replaced = eigenvectors[:, eigenvalues < EIGENVALUE_FLOOR * eigenvalues[-1]]
-        return (np.abs(replaced) > SMALLEST_PART).any(axis=1)
+    def scored_spectrum(self, spectrum: Spectrum) -> Spectrum:
+        return spectrum.with_correlations(self.correlations)
+
+    def roots(self, spectrum: Spectrum) -> tuple[np.ndarray, np.ndarray, float]:
+        return roots(*spectrum, EIGENVALUE_FLOOR, EIGENVALUE_SHARE)
 
     def first_cut(
         self, correlation: np.ndarray, counts: np.ndarray, points: np.ndarray
@@ -421,13 +470,16 @@ class DiagonalCovariance(CompiledStructure):
     def square(self, matrix: np.ndarray) -> np.ndarray:
         return matrix * matrix
 
-    def roots(self, correlation: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
-        # Standardised variances are one, all of them.
-        ones = np.ones_like(correlation)
-        return ones, ones, 0.0
+    def spectrum(self, correlation: np.ndarray) -> Spectrum:
+        return Spectrum.of_independent(len(correlation))
 
-    def lies_flat(self, correlation: np.ndarray) -> np.ndarray:
-        return np.zeros(len(correlation), dtype=bool)
+    def scored_spectrum(self, spectrum: Spectrum) -> Spectrum:
+        return Spectrum.of_independent(len(spectrum.values))
+
+    def roots(self, spectrum: Spectrum) -> tuple[np.ndarray, np.ndarray, float]:
+        # Standardised variances are one, all of them.
+        ones = spectrum.values
+        return ones, ones, 0.0
 
     def first_cut(
         self, correlation: np.ndarray, counts: np.ndarray, points: np.ndarray

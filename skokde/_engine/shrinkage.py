@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from skokde._engine.covariance import CovarianceStructure, structure_of
+from skokde._engine.covariance import CovarianceStructure, Spectrum, structure_of
 from skokde._engine.mixture import match_moments
 
 # The target is never worth less, however many the samples: equal rows would have kernels ever
@@ -62,7 +62,12 @@ def noise_of_correlations(square: float, d: int, count: float) -> float:
     return float(min(1.0, max(part * square + d * d, 0.0) / ((max(count, 1.0) + part) * beyond)))
 
 
-def noise_in(covariance: np.ndarray, count: float, structure: CovarianceStructure) -> float:
+def noise_in(
+    covariance: np.ndarray,
+    count: float,
+    structure: CovarianceStructure,
+    spectrum: Spectrum | None = None,
+) -> float:
     """The share of a covariance's correlations that is noise, see `noise_of_correlations`.
 
     Where samples are many enough, a direction without any spread is the data's own. It stays so:
@@ -75,10 +80,14 @@ def noise_in(covariance: np.ndarray, count: float, structure: CovarianceStructur
     count : float
         Of the samples.
     structure : CovarianceStructure
+    spectrum : Spectrum, default=None
+        Of its correlations, where it is known.
     """
     d = covariance.shape[-1]
-    if count >= ENOUGH_FOR_SPREAD * d and structure.has_flat_direction(covariance):
-        return 0.0
+    if count >= ENOUGH_FOR_SPREAD * d:
+        is_flat = spectrum.is_flat if spectrum else structure.has_flat_direction(covariance)
+        if is_flat:
+            return 0.0
     return noise_of_correlations(structure.squared_correlations(covariance), d, count)
 
 

@@ -15,6 +15,7 @@ from skokde._engine._whitening import covariances_in, points_in, standardize
 from skokde._engine.covariance import (
     EIGENVALUE_SHARE,
     CovarianceStructure,
+    Spectrum,
     flatten,
     structure_of,
 )
@@ -144,10 +145,12 @@ class Whitening(NamedTuple):
     Attributes
     ----------
     frame : Frame
-    correlation, filled : (d, d) or (d,) arrays
-        Of the samples, zero for constant features, and with ones on the diagonal for them.
-    trusted : (d, d) or (d,) array
-        What was whitened: the latter, without a share of the correlations if that is asked for.
+    correlation : (d, d) or (d,) array
+        Of the samples, zero for constant features.
+    spectrum : Spectrum
+        Of the same with ones on the diagonal for these.
+    trusted : float
+        The share of the correlations that is not left out.
     count : float
         Samples that the model stands for.
     inliers : (k,) array of bool
@@ -156,8 +159,8 @@ class Whitening(NamedTuple):
 
     frame: Frame
     correlation: np.ndarray
-    filled: np.ndarray
-    trusted: np.ndarray
+    spectrum: Spectrum
+    trusted: float
     count: float
     inliers: np.ndarray
 
@@ -166,18 +169,27 @@ class Whitening(NamedTuple):
         frame = self.frame
         if shape is frame.structure:
             return frame
-        return frame_of_covariance(frame.center, frame.spread, shape.scored(self.trusted), shape)
+        spectrum = shape.scored_spectrum(self.spectrum.with_correlations(self.trusted))
+        return frame_of_spectrum(frame.center, frame.spread, spectrum, shape)
 
-    def of_samples(self, shape: CovarianceStructure) -> Frame:
-        """The same by what a shape has of the samples' covariance as it is."""
-        return self._replace(trusted=self.filled).of_shape(shape)
+    def with_correlations(self, share: float) -> Frame:
+        """The frame by no more than a share of the correlations that the samples have."""
+        frame, spectrum = self.frame, self.spectrum.with_correlations(share)
+        return frame_of_spectrum(frame.center, frame.spread, spectrum, frame.structure)
 
 
 def frame_of_covariance(
     center: np.ndarray, spread: np.ndarray, correlation: np.ndarray, structure: CovarianceStructure
 ) -> Frame:
     """The frame in which a covariance is the identity."""
-    root, inv_root, log_det = structure.roots(correlation)
+    return frame_of_spectrum(center, spread, structure.spectrum(correlation), structure)
+
+
+def frame_of_spectrum(
+    center: np.ndarray, spread: np.ndarray, spectrum: Spectrum, structure: CovarianceStructure
+) -> Frame:
+    """The same by the spectrum of its correlations."""
+    root, inv_root, log_det = structure.roots(spectrum)
     log_det = -0.5 * log_det - float(np.log(spread).sum())
     return Frame(structure, center, spread, inv_root, root, log_det)
 
@@ -213,7 +225,7 @@ def corrected_features(
     """
     covariance, structure = structure.seen_by_kernels(covariance), structure.of_kernels
     _, correlation, filled = standardized(center, structure.scored(covariance))
-    return (structure.variances(correlation) == 0.0) | structure.lies_flat(filled)
+    return (structure.variances(correlation) == 0.0) | structure.spectrum(filled).flat_features()
 
 
 def constant_features(center: np.ndarray, covariance: np.ndarray) -> np.ndarray:
@@ -248,11 +260,10 @@ def whiten(
     if target is not None:
         covariance = shrink_covariance(covariance, count, target)
     spread, correlation, filled = standardized(mean, structure.scored(covariance))
-    trusted = filled
+    spectrum, trusted = structure.spectrum(filled), 1.0
     if doubts_correlations:
         share = share_of_target(count, mixture.n_features) ** DOUBT_POWER
         if share > NEGLIGIBLE_DOUBT:
-            share *= noise_in(filled, count, structure)
-            trusted = structure.with_less_correlation(filled, share)
-    frame = frame_of_covariance(mean, spread, trusted, structure)
-    return Whitening(frame, correlation, filled, trusted, count, chosen)
+            trusted -= share * noise_in(filled, count, structure, spectrum)
+    frame = frame_of_spectrum(mean, spread, spectrum.with_correlations(trusted), structure)
+    return Whitening(frame, correlation, spectrum, trusted, count, chosen)
