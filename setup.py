@@ -4,6 +4,7 @@ The environment variable SKOKDE_BUILD asks for slow builds that find mistakes, s
 "checked" looks after each index of a memoryview, "sanitized" after each access to memory.
 """
 
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -54,6 +55,8 @@ setup(
         [extension(shared, f"{package}.{shared.stem}")]
         + [extension(kernel, f"{package}.{kernel.stem}") for kernel in kernels],
         build_dir=c_folder.as_posix(),
+        # Where processes are started otherwise, each would run this file.
+        nthreads=2 if multiprocessing.get_start_method() == "fork" else 0,
         shared_utility_qualified_name=f"{package}.{shared.stem}",
         compiler_directives={
             "language_level": 3,
