@@ -7,7 +7,7 @@ only ratios of densities matter.
 
 import numpy as np
 
-from libc.math cimport log, sqrt
+from libc.math cimport fmax, log, sqrt
 from scipy.linalg.cython_blas cimport dgemm
 from skokde._engine._exponential cimport add_ratios, all_below, divergences
 from skokde._engine._frame cimport (
@@ -197,7 +197,8 @@ cdef double error_of_merging(
     cdef bint full = size != d
     cdef Sigma sigma = sigma_points(d)
     cdef Py_ssize_t n_points = sigma.n_points
-    cdef double mass = 0.0, log_det, total = 0.0, left
+    cdef double mass = 0.0, log_det, total = 0.0, left, most
+    cdef double shown = 0.0, tried = 0.0, average = 1.0
     cdef Py_ssize_t stride = thin_limit(d) * d
     # At sigma points: a component's log-densities, those of the points' own component, and over
     # its density those of the mixture and of the single Gaussian.
@@ -238,7 +239,31 @@ cdef double error_of_merging(
     divergences(n_points, mixed, single)
     total = expectation(sigma, d, mixed)
     left -= 1.0
-    # Those of the components.
+    # Those of the components. At these the mixture has their own share at least: where the single
+    # Gaussian has far less, it need not be known what the others add.
+    most = sqrt(0.5 * mass * (total + left))
+    if settled(sqrt(0.5 * mass * total), most, n_edges, edges):
+        return sqrt(0.5 * mass * total)
+    a = 0
+    while a < n and settled(sqrt(0.5 * mass * (total + average)), most, n_edges, edges):
+        i = members[a]
+        own_log_densities(sigma, d, log_dets[i] if i < m else 0.0, own)
+        for s in range(n_points):
+            single[s] = 0.0
+        log_densities(
+            d, full, sigma, means + i * d, roots + i * size if i < m else NULL,
+            mean, inv_root, log_det, -1, NULL, logs, work,
+        )
+        add_ratios(n_points, 1.0, logs, own, single)
+        for s in range(n_points):
+            mixed[s] = fmax(share[a], single[s])
+        divergences(n_points, mixed, single)
+        shown += share[a] * expectation(sigma, d, mixed)
+        if settled(sqrt(0.5 * mass * (total + shown)), most, n_edges, edges):
+            return sqrt(0.5 * mass * (total + shown))
+        tried += share[a]
+        average = shown / tried
+        a += 1
     for a in range(n):
         if settled(
             sqrt(0.5 * mass * total), sqrt(0.5 * mass * (total + left)), n_edges, edges
