@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import logsumexp
 
+from skokde._engine import outputs
 from skokde._engine.families import LowRankFamily
 from skokde._engine.kde import KDE, KernelFamily, log
 from skokde._engine.lowrank import FactorMixture
@@ -190,8 +191,7 @@ class LeaveOneOut(NamedTuple):
 
     def log_conditionals(self) -> np.ndarray:
         """Log-densities (n, d) of each feature given all others; -inf where none is known."""
-        known = self.log_without > -np.inf
-        return np.where(known, self.log_with - finite(self.log_without), -np.inf)
+        return outputs.log_conditionals(self.log_with, self.log_without)
 
 
 def finite(logs: np.ndarray) -> np.ndarray:

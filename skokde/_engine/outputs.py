@@ -32,10 +32,10 @@ def power_of_features(n_known: int | np.ndarray, count: float) -> float | np.nda
     return 1.0 / (1.0 + n_known * min(1.0, FEW_SAMPLES / count))
 
 
-def log_conditionals(log_both: np.ndarray, log_features: np.ndarray) -> np.ndarray:
-    """Log-densities of outputs given features, by those of both and of features; -inf stays."""
-    lost = log_both == -np.inf
-    return np.where(lost, -np.inf, log_both - np.where(lost, 0.0, log_features))
+def log_conditionals(log_all: np.ndarray, log_known: np.ndarray) -> np.ndarray:
+    """Log-densities of some features given others, by those of all and of these; -inf stays."""
+    lost = log_all == -np.inf
+    return np.where(lost, -np.inf, log_all - np.where(lost, 0.0, log_known))
 
 
 def highest_log_density(outputs: np.ndarray) -> float:
