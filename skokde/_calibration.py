@@ -52,6 +52,9 @@ SHORT_WINDOW = 4
 LONG_STREAM = 500
 # Samples by whose number it goes there how long predictions are remembered, at most.
 MOST_FOLLOWED = 4000.0
+# With a fixed factor it goes by so many times the rows that are not forgotten: how right densities
+# of the newest are changes less than these do.
+TIMES_REMEMBERED = 3.0
 # So many predicted rows are kept: what p-values refer to.
 N_KEPT = 600
 
@@ -239,7 +242,7 @@ class Calibration(NamedTuple):
             calibration = self._replace(replay=None)
         if self.pending is None:
             return calibration
-        n_samples = followed(class_count, settings)
+        n_samples = followed(class_count, self.position, settings)
         return calibration._learn_from_pending(n_samples, settings, density_of, in_threads)
 
     def is_due(self, row: np.ndarray, code: int) -> bool:
@@ -422,8 +425,10 @@ def log_ratios_besides(
     return np.array(others)
 
 
-def followed(class_count: np.ndarray, settings: Settings) -> float:
+def followed(class_count: np.ndarray, position: int, settings: Settings) -> float:
     """Samples by whose number it goes how long predictions are remembered."""
+    if settings.forgetting_factor < 1.0:
+        return min(position, TIMES_REMEMBERED * remembered(position, settings))
     total = float(class_count.sum())
     return min(total, MOST_FOLLOWED) if settings.memories else slowed(total)
 
@@ -478,7 +483,9 @@ def differ(rows: np.ndarray, others: np.ndarray) -> np.ndarray:
 
 def window_length(position: int, settings: Settings) -> int:
     """Rows in a window that begins after so many rows."""
-    return SHORT_WINDOW if settings.memories else min(share(position), LONGEST_WINDOW)
+    if settings.memories:
+        return SHORT_WINDOW
+    return min(share(remembered(position, settings)), LONGEST_WINDOW)
 
 
 def between(position: int, settings: Settings) -> int:
@@ -486,7 +493,18 @@ def between(position: int, settings: Settings) -> int:
     length = window_length(position, settings)
     if settings.memories:
         return length if position < LONG_STREAM else 2 * length
-    return int(length * position / slowed(position))
+    number = remembered(position, settings)
+    return int(length * number / slowed(number))
+
+
+def remembered(position: int, settings: Settings) -> float:
+    """How many of so many rows are not forgotten.
+
+    Densities that forget are not what they were a window of all rows before: what predictions of
+    such a window say of them would be wrong.
+    """
+    forgotten = 1.0 - settings.forgetting_factor
+    return min(position, 1.0 / forgotten) if forgotten else position
 
 
 def first_window(n_classes: int) -> int:

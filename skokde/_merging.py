@@ -109,7 +109,7 @@ def merged_calibration(
         newest = [c for c in calibrations if 2.0 * c.pool.count >= most][-1]
         pool, replay = newest.pool, newest.replay
     else:
-        pool, replay = relearned(models, predicted, class_count, settings, in_threads)
+        pool, replay = relearned(models, predicted, class_count, position, settings, in_threads)
     return Calibration(
         pool,
         settings.shrinkage_target,
@@ -127,12 +127,13 @@ def relearned(
     models: Sequence[CalibratedClasses],
     predicted: Sequence[State | None],
     class_count: np.ndarray,
+    position: int,
     settings: Settings,
     in_threads: Mapper,
 ) -> tuple[LogLinearPool, ReplayBuffer | None]:
     """The pool after the prediction of what the merged densities can predict, and these rows.
 
-    For the parameters see `merged_calibration`.
+    For the parameters see `merged_calibration`, and `Calibration` for the position.
     """
     pools = [model.calibration.pool for model in models]
     sizes = np.array([model.class_count.sum() for model in models])
@@ -169,7 +170,7 @@ def relearned(
         np.concatenate([log_densities, others]),
         codes,
         rows.counts,
-        followed(class_count, settings),
+        followed(class_count, position, settings),
     )
     own = np.maximum(log_densities[:, numbers, codes].T, LOWEST)
     new = ReplayBuffer(*(array[~before] for array in rows._replace(log_densities=own)))

@@ -102,6 +102,10 @@ def test_between_checkpoints():
     settings = settings_of(OnlineKDEClassifier())
     positions = (1, 60, 99, 100, 1000, 2000, 8000)
     assert [between(n, settings) for n in positions] == [12, 12, 12, 13, 130, 256, 512]
+    # By the rows that are not forgotten.
+    for factor, lengths in ((0.97, [12] * 7), (0.999, [12, 12, 12, 13, 129, 129, 129])):
+        settings = settings_of(OnlineKDEClassifier(forgetting_factor=factor))
+        assert [between(n, settings) for n in positions] == lengths
     # Short windows, one after the other, of which later every second one is left out.
     settings = settings_of(OnlineKDEClassifier(forgetting_factor="predictive"))
     assert [between(n, settings) for n in (1, 60, 499, 500, 10**6)] == [4, 4, 4, 8, 8]
@@ -864,15 +868,36 @@ def test_a_row_far_out_is_no_surer_than_what_was_learned(covariance_type):
     assert (classifier.predict_log_proba(far) >= -most - 1e-9).all()
 
 
+def test_windows_are_no_longer_than_what_is_remembered():
+    rng = np.random.default_rng(0)
+    y = rng.integers(2, size=1200)
+    angle = np.arange(1200) / 60.0 + np.pi * y  # a memory of 33 rows is half a radian
+    X = 1.5 * np.column_stack([np.cos(angle), np.sin(angle)]) + 0.6 * rng.normal(size=(1200, 2))
+    losses, accuracies = [], []
+    for calibrate in (True, False):
+        classifier = OnlineKDEClassifier(forgetting_factor=0.97, calibrate=calibrate)
+        classifier.partial_fit(X[:400], y[:400])
+        predicted = []
+        for start in range(400, 1200, 5):
+            part = slice(start, start + 5)
+            predicted.append(classifier.predict_proba(X[part]))
+            classifier.partial_fit(X[part], y[part])
+        predicted = np.concatenate(predicted)
+        losses.append(log_loss(y[400:], predicted))
+        accuracies.append(np.mean(predicted.argmax(axis=1) == y[400:]))
+    assert losses[0] < 0.9 * losses[1]
+    assert accuracies[0] > accuracies[1]
+
+
 def test_forgetting_follows_what_changes():
     rng = np.random.default_rng(0)
     X, y = stream(800, apart=3.0)
     noise = rng.integers(3, size=800)
     classifier = OnlineKDEClassifier(forgetting_factor=0.99).fit(X, noise)
-    useless = classifier._calibration.pool.weights[0]
+    useless = classifier._calibration.pool.exponents.sum()
     assert classifier._calibration.pool.count < 30.0 * 3
     classifier.partial_fit(X, y)
-    assert classifier._calibration.pool.weights[:2].sum() > useless + 0.3
+    assert classifier._calibration.pool.exponents.sum() > useless + 1.0
     assert classifier.score(X, y) > 0.6
 
 
