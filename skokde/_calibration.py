@@ -427,10 +427,12 @@ def log_ratios_besides(
 
 def followed(class_count: np.ndarray, position: int, settings: Settings) -> float:
     """Samples by whose number it goes how long predictions are remembered."""
-    if settings.forgetting_factor < 1.0:
-        return min(position, TIMES_REMEMBERED * remembered(position, settings))
     total = float(class_count.sum())
-    return min(total, MOST_FOLLOWED) if settings.memories else slowed(total)
+    if settings.memories:
+        return min(total, MOST_FOLLOWED)
+    if settings.forgetting_factor < 1.0:
+        total = min(position, TIMES_REMEMBERED * remembered(position, settings))
+    return slowed(total)
 
 
 def n_kept(shares: np.ndarray) -> np.ndarray:

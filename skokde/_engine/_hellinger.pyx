@@ -186,6 +186,22 @@ cdef bint settled(
     return n_edges > 0
 
 
+cdef void density_ratios(
+    Py_ssize_t d, bint full, Sigma sigma, const double* mean, const double* root, double log_det,
+    const double* other_mean, const double* other_inv_root, double other_log_det,
+    double* own, double* ratios, double* logs, double* work,
+) noexcept nogil:
+    # Densities of another component over those of one at its own sigma points, which are `own`.
+    cdef Py_ssize_t s
+    own_log_densities(sigma, d, log_det, own)
+    log_densities(
+        d, full, sigma, mean, root, other_mean, other_inv_root, other_log_det, -1, NULL, logs, work
+    )
+    for s in range(sigma.n_points):
+        ratios[s] = 0.0
+    add_ratios(sigma.n_points, 1.0, logs, own, ratios)
+
+
 cdef double error_of_merging(
     Py_ssize_t n, const Py_ssize_t* members, Py_ssize_t d, Py_ssize_t size, Py_ssize_t m,
     const double* weights, const double* means, const double* covs, const double* inv_roots,
@@ -247,14 +263,10 @@ cdef double error_of_merging(
     a = 0
     while a < n and settled(sqrt(0.5 * mass * (total + average)), most, n_edges, edges):
         i = members[a]
-        own_log_densities(sigma, d, log_dets[i] if i < m else 0.0, own)
-        for s in range(n_points):
-            single[s] = 0.0
-        log_densities(
+        density_ratios(
             d, full, sigma, means + i * d, roots + i * size if i < m else NULL,
-            mean, inv_root, log_det, -1, NULL, logs, work,
+            log_dets[i] if i < m else 0.0, mean, inv_root, log_det, own, single, logs, work,
         )
-        add_ratios(n_points, 1.0, logs, own, single)
         for s in range(n_points):
             mixed[s] = fmax(share[a], single[s])
         divergences(n_points, mixed, single)
@@ -270,14 +282,12 @@ cdef double error_of_merging(
         ):
             break
         i = members[a]
-        own_log_densities(sigma, d, log_dets[i] if i < m else 0.0, own)
-        for s in range(n_points):
-            mixed[s], single[s] = share[a], 0.0
-        log_densities(
+        density_ratios(
             d, full, sigma, means + i * d, roots + i * size if i < m else NULL,
-            mean, inv_root, log_det, -1, NULL, logs, work,
+            log_dets[i] if i < m else 0.0, mean, inv_root, log_det, own, single, logs, work,
         )
-        add_ratios(n_points, 1.0, logs, own, single)
+        for s in range(n_points):
+            mixed[s] = share[a]
         for b in range(n):
             if b == a:
                 continue
