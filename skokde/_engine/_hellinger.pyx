@@ -175,11 +175,18 @@ cdef void thin_inverse_roots(
             )
 
 
+cdef inline double error_of(double mass, double total) noexcept nogil:
+    # Of a sub-mixture of that mass, by the total over the sigma points of both sides.
+    return sqrt(0.5 * mass * total)
+
+
 cdef bint settled(
-    double least, double most, Py_ssize_t n_edges, const double* edges
+    double mass, double least, double most, Py_ssize_t n_edges, const double* edges
 ) noexcept nogil:
-    # Whether it is clear of an error between which edges it is, where there are any.
+    # Whether it is clear of an error between which edges it is, where there are any: its total is
+    # from `least` to `most`.
     cdef Py_ssize_t e
+    least, most = error_of(mass, least), error_of(mass, most)
     for e in range(n_edges):
         if not (least > edges[e] or most <= edges[e]):
             return False
@@ -213,7 +220,7 @@ cdef double error_of_merging(
     cdef bint full = size != d
     cdef Sigma sigma = sigma_points(d)
     cdef Py_ssize_t n_points = sigma.n_points
-    cdef double mass = 0.0, log_det, total = 0.0, left, most
+    cdef double mass = 0.0, log_det, total = 0.0, left
     cdef double shown = 0.0, tried = 0.0, average = 1.0
     cdef Py_ssize_t stride = thin_limit(d) * d
     # At sigma points: a component's log-densities, those of the points' own component, and over
@@ -235,7 +242,7 @@ cdef double error_of_merging(
         mass += weights[members[a]]
     # What is left of the total is at most the weight of the sigma points, but for rounding.
     left = 2.0 + 1e-9
-    if settled(0.0, sqrt(0.5 * mass * left), n_edges, edges):
+    if settled(mass, 0.0, left, n_edges, edges):
         return 0.0
     match_moments(d, full, n, members, weights, means, covs, m, &mass, mean, cov, delta)
     log_det = factorize(d, full, cov, inv_root, root, work, iwork)
@@ -257,11 +264,10 @@ cdef double error_of_merging(
     left -= 1.0
     # Those of the components. At these the mixture has their own share at least: where the single
     # Gaussian has far less, it need not be known what the others add.
-    most = sqrt(0.5 * mass * (total + left))
-    if settled(sqrt(0.5 * mass * total), most, n_edges, edges):
-        return sqrt(0.5 * mass * total)
+    if settled(mass, total, total + left, n_edges, edges):
+        return error_of(mass, total)
     a = 0
-    while a < n and settled(sqrt(0.5 * mass * (total + average)), most, n_edges, edges):
+    while a < n and settled(mass, total + average, total + left, n_edges, edges):
         i = members[a]
         density_ratios(
             d, full, sigma, means + i * d, roots + i * size if i < m else NULL,
@@ -271,15 +277,13 @@ cdef double error_of_merging(
             mixed[s] = fmax(share[a], single[s])
         divergences(n_points, mixed, single)
         shown += share[a] * expectation(sigma, d, mixed)
-        if settled(sqrt(0.5 * mass * (total + shown)), most, n_edges, edges):
-            return sqrt(0.5 * mass * (total + shown))
+        if settled(mass, total + shown, total + left, n_edges, edges):
+            return error_of(mass, total + shown)
         tried += share[a]
         average = shown / tried
         a += 1
     for a in range(n):
-        if settled(
-            sqrt(0.5 * mass * total), sqrt(0.5 * mass * (total + left)), n_edges, edges
-        ):
+        if settled(mass, total, total + left, n_edges, edges):
             break
         i = members[a]
         density_ratios(
@@ -305,7 +309,7 @@ cdef double error_of_merging(
         divergences(n_points, mixed, single)
         total += share[a] * expectation(sigma, d, mixed)
         left -= share[a]
-    return sqrt(0.5 * mass * total)
+    return error_of(mass, total)
 
 
 def local_error(
