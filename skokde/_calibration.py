@@ -19,11 +19,12 @@ from typing import NamedTuple
 import numpy as np
 
 from skokde._engine.class_density import ClassDensity, build_class_density
+from skokde._engine.discriminants import Discriminants
 from skokde._engine.experts import discriminant_moments
 from skokde._engine.kde import in_boxes, log_sum
 from skokde._engine.neighbors import Neighbors
 from skokde._engine.outliers import inlier_moments
-from skokde._engine.pooling import LogLinearPool, learn_pool, linear_discriminants
+from skokde._engine.pooling import LogLinearPool, learn_pool
 from skokde._engine.recent import counts_of_runs
 from skokde._engine.shrinkage import pooled_within_covariance
 from skokde._engine.state import Settings, State
@@ -189,7 +190,7 @@ class Calibration(NamedTuple):
 
     @classmethod
     def start(cls, n_classes: int) -> Calibration:
-        pool = LogLinearPool.start(n_classes, np.array([1.0, 0.0]))
+        pool = LogLinearPool.start(n_classes, np.array([1.0, 0.0, 0.0]))
         return cls(pool, None, None, 0, 0, FIRST_CHECKPOINT, None, None, None)
 
     def adapted(self, settings: Settings) -> Calibration:
@@ -416,13 +417,12 @@ def log_ratios_besides(
     (n_others, n, n_classes) array
     """
     moments = [discriminant_moments(state, settings) for state in states]
-    covariance, structure = settings.shrinkage_target, settings.structure
-    discriminants = linear_discriminants(moments, covariance, structure)
-    others = [discriminant.log_densities(X) for discriminant in discriminants]
-    if settings.pools_neighbors:
-        neighbors = Neighbors.of([state.mixture for state in states], discriminants[0].frame)
-        others.append(neighbors.log_ratios(X, own))
-    return np.array(others)
+    discriminants = Discriminants.of(moments, settings.shrinkage_target, settings.structure)
+    others = discriminants.log_ratios(X)
+    if not settings.pools_neighbors:
+        return others
+    neighbors = Neighbors.of([state.mixture for state in states], discriminants.frame)
+    return np.concatenate([others, neighbors.log_ratios(X, own)[None]])
 
 
 def followed(class_count: np.ndarray, position: int, settings: Settings) -> float:

@@ -22,14 +22,13 @@ from skokde._engine.class_density import (
     log_densities_in_row,
 )
 from skokde._engine.class_memory import ClassMemory
+from skokde._engine.discriminants import Discriminants
 from skokde._engine.kde import KDE, in_boxes, in_one_shape, in_parts, log
 from skokde._engine.merging import fades_of
 from skokde._engine.neighbors import Neighbors, points_of
 from skokde._engine.pooling import (
     FARTHEST_CLASS,
-    Discriminant,
     LogLinearPool,
-    linear_discriminants,
     normalized,
     relative,
 )
@@ -131,8 +130,9 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         What the calibration has learned. "transformed" and "density" are the exponents t_j, one for
         each shape and, in columns, for narrow kernels and for wide ones, in transformed coordinates
         (see the notes) and in those of the data; "memory" has those of short memories;
-        "discriminant" the s of each q, "neighbors" that of the nearest samples' votes, if they
-        have any; "offset" the b_c; "contamination" is the share of rows of which nothing tells.
+        "discriminant" the s of each q, "scale" that of how widely the classes spread, "neighbors"
+        that of the nearest samples' votes, if they have any; "offset" the b_c; "contamination" is
+        the share of rows of which nothing tells.
     n_features_in_ : int
         Number of features seen.
     feature_names_in_ : ndarray of shape (n_features,)
@@ -157,7 +157,8 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
 
     Densities are often far from the truth where samples are few, and features that repeat each
     other count more than once: what Bayes' rule makes of them is far too sure. The calibration is a
-    logarithmic pool of the densities with a linear discriminant [2]_. Where all is predictive the
+    logarithmic pool of the densities with a linear discriminant [2]_, and with one by how widely
+    the classes spread about their means, of one scale each. Where all is predictive the
     density estimate of a class goes into it in parts: what is likely under narrow kernels and under
     wide ones, of each shape, tells classes apart to different degrees. There are more of them of
     the same components, but for covariances of low rank, in the coordinates
@@ -661,13 +662,16 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         pool = self._pool(settings)
         n_sides, n = settings.n_sides, settings.n_pooled_transformed
         n_densities = settings.n_densities
-        ends = [n, settings.n_pooled, n_densities, n_densities + settings.n_discriminants]
-        transformed, density, memory, discriminant, neighbors = np.split(pool.exponents, ends)
+        scale = n_densities + settings.n_linear
+        ends = [n, settings.n_pooled, n_densities, scale, scale + 1]
+        parts = np.split(pool.exponents, ends)
+        transformed, density, memory, discriminant, scale, neighbors = parts
         return {
             "transformed": transformed.reshape(-1, n_sides),
             "density": density.reshape(-1, n_sides),
             "memory": memory,
             "discriminant": discriminant,
+            "scale": scale,
             "neighbors": neighbors,
             "offset": pool.offsets.copy(),
             "contamination": pool.contamination,
@@ -1148,15 +1152,13 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         return build_class_density(state, settings, self.estimators_[code]._references())
 
     def _discriminants(self, X: np.ndarray, settings: Settings) -> np.ndarray:
-        """Of all classes (n_discriminants, n, n_classes); zero for those without a sample."""
-        discriminants = self._known_discriminants(settings)
+        """Of all classes (1 + n_linear, n, n_classes); zero for those without a sample."""
         seen = self._is_seen()
-        out = np.zeros((len(discriminants), len(X), len(seen)))
-        for number, discriminant in enumerate(discriminants):
-            out[number][:, seen] = discriminant.log_densities(X)
+        out = np.zeros((1 + settings.n_linear, len(X), len(seen)))
+        out[..., seen] = self._known_discriminants(settings).log_ratios(X)
         return out
 
-    def _known_discriminants(self, settings: Settings) -> list[Discriminant]:
+    def _known_discriminants(self, settings: Settings) -> Discriminants:
         return self._snapshot.get(
             "discriminants", settings.key, lambda: self._make_discriminants(settings)
         )
@@ -1176,14 +1178,14 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         return out
 
     def _make_neighbors(self, settings: Settings) -> Neighbors:
-        frame = self._known_discriminants(settings)[0].frame
+        frame = self._known_discriminants(settings).frame
         codes = np.flatnonzero(self._is_seen()).tolist()
         points = self._of_classes(
             "points", frame, codes, lambda density: points_of(density._mixture.means, frame)
         )
         return Neighbors.of([density._mixture for density in self._seen()], frame, points)
 
-    def _make_discriminants(self, settings: Settings) -> list[Discriminant]:
+    def _make_discriminants(self, settings: Settings) -> Discriminants:
         """Those of the row before, unless what they are made of has changed."""
         codes = np.flatnonzero(self._is_seen()).tolist()
         moments = tuple(
@@ -1195,7 +1197,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         return self._snapshot.lasting(
             "discriminants",
             (covariance, moments),
-            lambda: linear_discriminants(moments, covariance, settings.structure),
+            lambda: Discriminants.of(moments, covariance, settings.structure),
         )
 
     def _effective_class_count(self) -> np.ndarray:

@@ -24,7 +24,7 @@ from skokde._incomplete import Waiting
 from skokde._validation import TINY
 
 # To be raised when what is stored changes; older formats stay readable.
-FORMAT = 9
+FORMAT = 10
 
 # The fields of the engine's tuples that are such tuples, or lists of them.
 PARTS: dict[type, dict[str, type]] = {
@@ -203,7 +203,7 @@ def check_calibration(calibration: Calibration, n_classes: int, d: int) -> None:
     pool, pending, replay = calibration.pool, calibration.pending, calibration.replay
     expect(isinstance(pool, LogLinearPool), "pool")
     n_densities = len(np.atleast_1d(pool.exponents))
-    expect(n_densities > 1, "pool's exponents", "two or more")
+    expect(n_densities > 2, "pool's exponents", "three or more")
     expect_array(pool.exponents, "pool's exponents", (n_densities,), least=0.0)
     expect_array(pool.offsets, "pool's offsets", (n_classes,))
     n = n_densities + n_classes
@@ -233,11 +233,12 @@ def check_calibration(calibration: Calibration, n_classes: int, d: int) -> None:
         n = len(replay.rows)
         expect_rows(replay.rows, "predicted rows", (n, d))
         expect_array(replay.counts, "counts of predicted rows", (n,), least=TINY)
-        # Besides these the pool has discriminants, with short memories or without, and votes.
+        # Besides these the pool has discriminants, with short memories or without, the classes'
+        # scales, and votes.
         n_pooled = np.shape(replay.log_densities)[-1:]
         expect_array(replay.log_densities, "log-densities of predicted rows", (n, *n_pooled))
         expect(
-            n_densities - n_pooled[0] in range(1, len(MEMORIES) + 2),
+            n_densities - n_pooled[0] in range(2, len(MEMORIES) + 3),
             "log-densities of predicted rows",
             "one for each density that is pooled",
         )

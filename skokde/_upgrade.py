@@ -33,7 +33,7 @@ MEMORIES_OF_3, DISCRIMINANTS_OF_3 = 2, 3
 ESTIMATES_OF_5, ALIKE_OF_5, GAUSSIANS_OF_5 = 24, 3, 5
 
 # Until format 7: shapes of full covariances; until 8: groups of each, and what was pooled besides,
-# without short memories and with them.
+# without short memories and with them. Until 9 votes were the last one, beside more than one group.
 SHAPES_OF_7, SIDES_OF_8, DISCRIMINANTS_OF_8, OTHERS_OF_8 = 3, 2, 1, 6
 
 
@@ -57,6 +57,8 @@ def upgraded(stored: Mapping[str, Any]) -> dict[str, Any]:
         state = _from_7(state)
     if number <= 8:
         state = _from_8(state)
+    if number <= 9:
+        state = _from_9(state)
     return state
 
 
@@ -215,4 +217,14 @@ def _from_8(state: dict[str, Any]) -> dict[str, Any]:
     # There is one group of each shape, and not two, if it is not.
     if n_groups > 0 and n_groups % SIDES_OF_8 == 0:
         pool = _with_densities(pool, len(pool["exponents"]), 1)
+    return state | {"_calibration": state["_calibration"] | {"pool": pool}}
+
+
+def _from_9(state: dict[str, Any]) -> dict[str, Any]:
+    """With the scales of classes, before the votes if there are any."""
+    if "_calibration" not in state:
+        return state
+    pool = state["_calibration"]["pool"]
+    has_votes = _n_groups_of_8(state) > 1
+    pool = _with_densities(pool, len(pool["exponents"]) - has_votes, 1)
     return state | {"_calibration": state["_calibration"] | {"pool": pool}}

@@ -29,10 +29,10 @@ from skokde._calibration import (
     first_window,
 )
 from skokde._engine.class_density import build_class_density
-from skokde._engine.covariance import STRUCTURES
+from skokde._engine.discriminants import Discriminants
 from skokde._engine.experts import reference_part
 from skokde._engine.neighbors import Neighbors
-from skokde._engine.pooling import FARTHEST_CLASS, Discriminant, LogLinearPool, learn_pool
+from skokde._engine.pooling import FARTHEST_CLASS, LogLinearPool, learn_pool
 from skokde._engine.state import State
 from skokde._engine.transformation import Transformation
 from skokde._validation import check_settings
@@ -162,10 +162,15 @@ def test_long_windows_leave_gaps():
     assert windows[-1][1] - windows[-1][0] == LONGEST_WINDOW
 
 
-def means_of_discriminant(X, y, states, settings):
+def discriminants_of(X, y, states, settings, shared):
     """They follow the rows as kernels do, so that they lack the newest ones."""
     counts = [round(reference_part(state, settings).counts.sum()) for state in states]
-    return np.array([X[y == c][:n].mean(axis=0) for c, n in enumerate(counts)])
+    moments = []
+    for c, n in enumerate(counts):
+        rows = X[y == c][:n]
+        covariance = np.cov(rows.T, bias=True) if shared.ndim == 2 else rows.var(axis=0)
+        moments.append([(float(n), rows.mean(axis=0), covariance)])
+    return Discriminants.of(moments, shared, settings.structure)
 
 
 def trust(samples_of_a_class, d):
@@ -221,11 +226,10 @@ def by_hand(X, y, n_classes, parameters):
                 (i, densities[c].log_densities(X[[i]])[0]) for i in range(start, end) if y[i] == c
             ]
             predicted[c] = predicted[c][-ceil(N_KEPT * shares[c]) :]
-        means = means_of_discriminant(X[before], y[before], states, settings)
-        q = Discriminant.of(means, shared, settings.structure)
-        others = [q.log_densities(X[rows])]
+        discriminants = discriminants_of(X[before], y[before], states, settings, shared)
+        others = [*discriminants.log_ratios(X[rows])]
         if settings.pools_neighbors:
-            neighbors = Neighbors.of([state.mixture for state in states], q.frame)
+            neighbors = Neighbors.of([state.mixture for state in states], discriminants.frame)
             own = np.array([y[i] if i < start else -1 for i in rows])
             others.append(neighbors.log_ratios(X[rows], own))
         if not pool.count:
@@ -352,8 +356,8 @@ def test_probabilities_are_those_of_the_pool(covariance_type, threshold):
     shared = twins.pooled_within_covariance(X[:refreshed], y[:refreshed])
     shared = np.diag(shared).copy() if covariance_type == "diag" else shared
     np.testing.assert_allclose(classifier._calibration.covariance, shared, rtol=1e-9)
-    means = means_of_discriminant(X, y, classifier._states(), settings)
-    q = Discriminant.of(means, shared, STRUCTURES[covariance_type]).log_densities(new)
+    discriminants = discriminants_of(X, y, classifier._states(), settings, shared)
+    q, by_scale = discriminants.log_ratios(new)
     votes = settings.pools_neighbors
     pool = classifier._calibration.pool.pruned(len(log_densities), with_votes=votes)
     if threshold == "predictive":  # some groups are not scored
@@ -363,6 +367,7 @@ def test_probabilities_are_those_of_the_pool(covariance_type, threshold):
     b, s = pool.offsets, pool.exponents[len(log_densities)]
     assert s > 0.0
     t = np.delete(pool.exponents, len(log_densities))
+    log_densities.append(by_scale)
     if votes:
         log_densities.append(classifier._log_ratios_of_neighbors(new, settings))
     tempered = sum(t_j * logs for t_j, logs in zip(t, log_densities, strict=True))
@@ -393,16 +398,16 @@ def test_before_the_first_window_ends_it_is_bayes_rule_tempered():
     for n in (10, 30, 42):
         power = trust(n / 3, 2)
         classifier = OnlineKDEClassifier(compression_threshold=0.08).fit(X[:n], y[:n])
-        assert classifier._calibration.pool.weights.tolist() == [1.0, 0.0, 0.0, 0.0, 0.0]
+        assert classifier._calibration.pool.weights.tolist() == [1.0, *[0.0] * 5]
         log_prior = np.log(classifier.class_prior_)
         log_densities = classifier.predict_joint_log_proba(X) - log_prior
         shares = twins.shrunk_prior(classifier.class_count_)
 
         def log_discriminant(classifier, rows, codes):
             settings = classifier._scoring_settings()
-            means = means_of_discriminant(rows, codes, classifier._states(), settings)
             covariance = classifier._lasting_covariance(settings)
-            return Discriminant.of(means, covariance, STRUCTURES["full"]).log_densities(X)
+            states = classifier._states()
+            return discriminants_of(rows, codes, states, settings, covariance).log_ratios(X)[0]
 
         # The fewer the samples are, the more there is of a discriminant.
         cautious = 0.5 * (log_densities + log_discriminant(classifier, X[:n], y[:n]))
@@ -421,7 +426,7 @@ def test_before_the_first_window_ends_it_is_bayes_rule_tempered():
         first = settings.first_exponents[: len(exponents)]
         np.testing.assert_allclose(first, exponents, rtol=1e-15)
         pool = classifier._calibration.pool.adapted(settings.first_exponents)
-        np.testing.assert_allclose(pool.weights, [*exponents, *[0.0] * 5], rtol=1e-15)
+        np.testing.assert_allclose(pool.weights, [*exponents, *[0.0] * 6], rtol=1e-15)
         exponents = power * exponents + (1.0 - power) * np.repeat([0.0, 1 / 4, 0.0], 2)
         densities = [d._class_density(settings) for d in classifier.estimators_]
         logs = np.column_stack([density.log_densities(X) @ exponents for density in densities])
@@ -438,9 +443,9 @@ def test_before_the_first_window_ends_it_is_bayes_rule_tempered():
 @pytest.mark.parametrize(
     ("covariance_type", "cautious"),
     [
-        ("full", [0.0, 0.0, 0.25, 0.25, 0.0, 0.0, 0.5, 0.0]),
-        ("diag", [0.0, 0.0, 0.25, 0.25, 0.5, 0.0]),
-        ("lowrank", [1 / 6, 1 / 6, 1 / 12, 1 / 12, 0.5, 0.0]),
+        ("full", [0.0, 0.0, 0.25, 0.25, 0.0, 0.0, 0.5, 0.0, 0.0]),
+        ("diag", [0.0, 0.0, 0.25, 0.25, 0.5, 0.0, 0.0]),
+        ("lowrank", [1 / 6, 1 / 6, 1 / 12, 1 / 12, 0.5, 0.0, 0.0]),
     ],
 )
 def test_few_rows_tell_nothing_of_correlations(covariance_type, cautious):

@@ -11,10 +11,10 @@ import twins
 from marks import quick
 from skokde import DegenerateDataWarning, OnlineKDEClassifier, OnlineKDEDensity
 from skokde._engine.covariance import STRUCTURES
+from skokde._engine.discriminants import DEGREES_OF_FREEDOM, Discriminant
 from skokde._engine.kde import in_one_shape
 from skokde._engine.missing import by_known_features, patterns
 from skokde._engine.mixture import Mixture
-from skokde._engine.pooling import DEGREES_OF_FREEDOM, Discriminant
 from skokde._incomplete import MOST_WAITING, Waiting, complete
 from skokde.distribution import GaussianMixtureDistribution
 

@@ -160,7 +160,7 @@ def test_single_rows_have_the_votes_of_many(covariance_type, memory):
     one_by_one = [model._log_ratios_of_neighbors(row[None], settings)[0] for row in X]
     np.testing.assert_array_equal(ratios, one_by_one)
     mixtures = [density._mixture for density in model.estimators_]
-    known = Neighbors.of(mixtures, model._known_discriminants(settings)[0].frame)
+    known = Neighbors.of(mixtures, model._known_discriminants(settings).frame)
     np.testing.assert_array_equal(ratios, known.log_ratios(X))
 
 

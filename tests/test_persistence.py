@@ -125,7 +125,8 @@ def test_stored_files_of_each_format(path):
         "format-1-classifier.pkl",
         "format-3-density.pkl",
         "format-[45]-density.pkl",
-        "format-[6789]*",
+        "format-[6789]-*",
+        "format-10-*",
     )
     if any(map(path.match, same)):
         np.testing.assert_allclose(scores, stored["scores"], rtol=1e-9)
@@ -175,11 +176,11 @@ def test_pools_of_format_2_have_the_groups_of_today(d, n_discriminants):
         groups, places = [*of_new, *logs[:2]], [0, 1]
     else:  # the second one is pooled in transformed coordinates alone
         groups, places = [*of_new, *logs[2:4], *logs[:2]], [2, 3, 0, 1]
-    votes = rng.normal(size=(5, 3))
-    today = np.array([*groups, *of_memories, *logs[4:], votes])
+    scales, votes = rng.normal(size=(2, 5, 3))
+    today = np.array([*groups, *of_memories, *logs[4:], scales, votes])
     # What was known of the others, in their new places.
     n = len(today)
-    at = np.r_[2 : len(groups), len(groups) + len(of_memories) : n - 1, n : n + 3]
+    at = np.r_[2 : len(groups), len(groups) + len(of_memories) : n - 2, n : n + 3]
     places += range(4, len(old.precision))
     np.testing.assert_array_equal(
         new.precision[np.ix_(at, at)], old.precision[np.ix_(places, places)]

@@ -4,21 +4,16 @@ import numpy as np
 import pytest
 from scipy.optimize import approx_fprime, minimize
 from scipy.special import expit, log_softmax, softmax
-from scipy.stats import multivariate_t
 
-import twins
 from skokde._base import one_blas_thread
 from skokde._engine import pooling
-from skokde._engine.covariance import STRUCTURES
 from skokde._engine.pooling import (
     AS_IF_TOLD_APART,
     CONTAMINATIONS,
-    DEGREES_OF_FREEDOM,
     FARTHEST_CLASS,
     MEMORY,
     PRIOR_OF_CONTAMINATIONS,
     PRIOR_PRECISION,
-    Discriminant,
     LogLinearPool,
     learn_pool,
     newton_step,
@@ -608,61 +603,3 @@ def test_log_probabilities_by_hand():
     logs[:, :, 0] += 1e3
     got = pool.log_probabilities(shares, logs)
     np.testing.assert_array_less(got[:, 1], -500.0)
-
-
-# ---------------------------------------------------------------------------------- discriminant
-
-
-def discriminant(d, covariance_type, seed=0):
-    rng = np.random.default_rng(seed)
-    mixtures = [
-        twins.learned_mixture(twins.clumps(d, 60, seed=seed + c), covariance_type) for c in range(3)
-    ]
-    root = rng.normal(size=(d, d))
-    covariance = root @ root.T + 0.1 * np.eye(d)
-    if covariance_type == "diag":
-        covariance = np.diag(covariance).copy()
-    means = np.array([twins.mixture_moments(mixture)[1] for mixture in mixtures])
-    q = Discriminant.of(means, covariance, STRUCTURES[covariance_type])
-    return mixtures, covariance, q
-
-
-@both_structures
-@pytest.mark.parametrize("d", [1, 2, 5])
-def test_discriminant_is_of_t_distributions(d, covariance_type):
-    mixtures, covariance, q = discriminant(d, covariance_type)
-    points = twins.clumps(d, 50, seed=9)
-    full = twins.full_covariances(covariance[None])[0]
-    expected = np.column_stack(
-        [
-            multivariate_t(twins.mixture_moments(mixture)[1], full, df=DEGREES_OF_FREEDOM)
-            .logpdf(points)
-            .reshape(50)
-            for mixture in mixtures
-        ]
-    )
-    got = q.log_densities(points)
-    np.testing.assert_allclose(got - got[:, :1], expected - expected[:, :1], rtol=1e-9, atol=1e-9)
-    # The constant is the same for all rows, too.
-    np.testing.assert_allclose(got - expected, (got - expected)[0, 0], rtol=1e-9)
-
-
-@both_structures
-def test_far_rows_have_a_finite_discriminant(covariance_type):
-    _, _, q = discriminant(2, covariance_type)
-    far = np.array([[1e300, 0.0], [-1e308, 1e308], [1e160, -1e160], [1e20, 0.0]])
-    logs = q.log_densities(far)
-    assert np.isfinite(logs).all()
-    # So far out the classes are all the same.
-    np.testing.assert_allclose(logs - logs[:, :1], 0.0, atol=1e-9)
-    assert np.all(logs[3] > logs[:3])
-
-
-def test_discriminant_of_constant_features():
-    X = np.column_stack([twins.clumps(1, 40), np.full(40, 7.0)])
-    mixtures = [twins.learned_mixture(rows, "full") for rows in (X[:20], X[20:])]
-    covariance = np.diag([2.0, 0.0])
-    means = np.array([twins.mixture_moments(mixture)[1] for mixture in mixtures])
-    q = Discriminant.of(means, covariance, STRUCTURES["full"])
-    points = np.array([[0.0, 7.0], [3.0, 7.0], [0.0, 8.0]])
-    assert np.isfinite(q.log_densities(points)).all()

@@ -232,6 +232,12 @@ class Whitener:
         u = X / self.deviations
         return u + ((u @ self.axes.T) * (1.0 / self.lengths - 1.0)) @ self.axes
 
+    @property
+    def squares(self) -> np.ndarray:
+        """Square lengths (d,) of the points that unit vectors along the features become."""
+        shorter = 1.0 - 1.0 / np.square(self.lengths)
+        return (1.0 - shorter @ np.square(self.axes)) / np.square(self.deviations)
+
     def points_back(self, points: np.ndarray) -> np.ndarray:
         """Rows of points."""
         along = (points @ self.axes.T) * (self.lengths - 1.0)

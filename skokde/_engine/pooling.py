@@ -7,8 +7,9 @@ density is not what the data come from, its probabilities are far too sure. The 
 
 tempers them by the t_j, one for each group of experts and each short memory of the newest samples,
 and lends weight to a linear discriminant: q has the class' mean, the average covariance within the
-classes, and heavy tails; there is one more for each memory that is long enough. What the nearest
-samples vote for (`neighbors`) may be one more term. Which t_j, s and b_c are best the log-loss
+classes, and heavy tails; there is one more for each memory that is long enough. How widely classes
+spread is a term as well (see `discriminants`), and what the nearest samples vote for (`neighbors`)
+may be one more. Which t_j, s and b_c are best the log-loss
 tells of rows that are predicted before they are learned; it is convex in them. These rows also tell
 which share of all rows has classes that follow from nothing in it, a contamination, so that their
 probabilities are the priors.
@@ -20,22 +21,10 @@ from collections.abc import Sequence
 from typing import NamedTuple, Self
 
 import numpy as np
-from scipy.spatial.distance import cdist
 
-from skokde._engine.covariance import CovarianceStructure
 from skokde._engine.kde import log
-from skokde._engine.missing import by_known_features
-from skokde._engine.shrinkage import (
-    pooled_within_covariance,
-    share_of_target,
-    shrink_covariance,
-)
-from skokde._engine.whitening import FactorFrame, Frame, constant_features, frame_of
+from skokde._engine.shrinkage import share_of_target
 
-# Of the t distributions q.
-DEGREES_OF_FREEDOM = 3.0
-# From the mean of a class, in standard deviations.
-FARTHEST_MEAN = 1e150
 # In nats: a class that is farther than this below the best one is as if it were no farther, where
 # the pool is learned and where it is used. So one row far out is not surer than rows have shown.
 FARTHEST_CLASS = 200.0
@@ -88,7 +77,7 @@ class LogLinearPool(NamedTuple):
     Attributes
     ----------
     exponents : (n_densities,) array
-        The t_j, the s and, last, that of votes if there are any.
+        The t_j, the s, that of the classes' scales and, last, that of votes if there are any.
     offsets : (n_classes,) array
         The b_c.
     precision : (n_densities + n_classes, n_densities + n_classes) array
@@ -324,96 +313,6 @@ def normalized(logits: np.ndarray) -> np.ndarray:
     """
     logits = logits - logits.max(axis=1, keepdims=True)
     return logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
-
-
-class Discriminant(NamedTuple):
-    """The densities q of the classes.
-
-    Attributes
-    ----------
-    frame : Frame or FactorFrame
-        In which the covariance within the classes is the identity.
-    means : (n_classes, d) array
-    """
-
-    frame: Frame | FactorFrame
-    means: np.ndarray
-
-    @classmethod
-    def of(
-        cls, means: np.ndarray, covariance: np.ndarray, structure: CovarianceStructure
-    ) -> Discriminant:
-        """Of the means (n_classes, d) of the classes, and the covariance within them."""
-        frame = frame_of(means.mean(axis=0), covariance, structure)
-        return cls(frame, frame.points(means))
-
-    def marginal(self, features: np.ndarray) -> Discriminant:
-        """Of some of the features, by an array of their numbers."""
-        frame = self.frame.marginal(features)
-        means = self.frame.points_back(self.means).take(features, axis=1)
-        return Discriminant(frame, frame.points(means))
-
-    def log_densities(self, X: np.ndarray) -> np.ndarray:
-        """Logarithms (n, n_classes) of the densities, but for a constant; of what is known."""
-        if np.isnan(X).any():
-            return by_known_features(
-                X, lambda f, rows: self.marginal(f).log_densities(rows), (len(self.means),)
-            )
-        # Farther than this all are alike: a square must not overflow.
-        distances = np.minimum(cdist(self.frame.points(X), self.means), FARTHEST_MEAN)
-        logs = np.log(1.0 + distances**2 / DEGREES_OF_FREEDOM)
-        return -0.5 * (DEGREES_OF_FREEDOM + X.shape[1]) * logs
-
-
-def linear_discriminants(
-    moments: Sequence[Sequence[tuple[float, np.ndarray, np.ndarray]]],
-    covariance: np.ndarray,
-    structure: CovarianceStructure,
-) -> list[Discriminant]:
-    """One of all samples, and one for each short memory that is long enough.
-
-    Parameters
-    ----------
-    moments : sequence of sequences of (float, (d,) array, (d, d) or (d,) array)
-        Of each class, of all its samples and of those in each memory.
-    covariance : (d, d) or (d,) array
-        Within the classes, of all samples.
-    structure : CovarianceStructure
-    """
-    discriminants = []
-    for number, of_classes in enumerate(zip(*moments, strict=True)):
-        means = np.array([mean for _, mean, _ in of_classes])
-        within = covariance_within(of_classes, covariance, is_memory=number > 0)
-        discriminants.append(Discriminant.of(means, within, structure))
-    return discriminants
-
-
-def covariance_within(
-    moments: Sequence[tuple[float, np.ndarray, np.ndarray]],
-    covariance: np.ndarray,
-    is_memory: bool,
-) -> np.ndarray:
-    """The covariance within classes, of all samples or of a short memory.
-
-    Parameters
-    ----------
-    moments : sequence of (float, (d,) array, (d, d) or (d,) array)
-        Of each class.
-    covariance : (d, d) or (d,) array
-        Of all samples, as it was last found.
-    is_memory : bool
-    """
-    if is_memory:
-        latest = pooled_within_covariance(list(moments))
-        return shrink_covariance(latest, sum(count for count, *_ in moments), covariance)
-    center = np.mean([mean for _, mean, _ in moments], axis=0)
-    constant = constant_features(center, covariance)
-    if not constant.any():
-        return covariance
-    latest = pooled_within_covariance(list(moments))
-    # With a feature that was constant in all data and is no longer, means would be apart by many
-    # of the deviations that are put in for it.
-    return latest if (constant & ~constant_features(center, latest)).any() else covariance
 
 
 def learn_pool(

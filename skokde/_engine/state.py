@@ -144,7 +144,7 @@ class Settings(NamedTuple):
         return self.n_pooled + len(self.memories)
 
     @property
-    def n_discriminants(self) -> int:
+    def n_linear(self) -> int:
         """How many linear discriminants classes have: of all samples, and of some memories."""
         return 1 + len(self.discriminating)
 
@@ -180,8 +180,8 @@ class Settings(NamedTuple):
 
     @property
     def _n_others(self) -> int:
-        """How many terms a pool has besides groups of experts."""
-        return len(self.memories) + self.n_discriminants + self.pools_neighbors
+        """How many terms a pool has besides groups of experts; one is that of classes' scales."""
+        return len(self.memories) + self.n_linear + 1 + self.pools_neighbors
 
     @property
     def n_experts(self) -> int:

@@ -19,7 +19,7 @@ from skokde._engine.covariance import (
     flatten,
     structure_of,
 )
-from skokde._engine.lowrank import Whitener
+from skokde._engine.lowrank import Whitener, noise
 from skokde._engine.mixture import Mixture
 from skokde._engine.outliers import inliers, moments_of
 from skokde._engine.shrinkage import noise_in, share_of_target, shrink_covariance
@@ -73,6 +73,12 @@ class Frame(NamedTuple):
     def identity_back(self) -> np.ndarray:
         """The covariance in the data's coordinates that is the identity in these."""
         return self.structure.rescale(self.structure.square(self.inverse), self.spread)
+
+    def mean_square(self, covariance: np.ndarray) -> float:
+        """Of the coordinates of vectors that have a covariance in the units of the data."""
+        in_spreads = self.structure.rescale(covariance, 1.0 / self.spread)
+        # The trace of a product of symmetric matrices.
+        return float((self.structure.square(self.matrix) * in_spreads).sum() / len(self.spread))
 
     def marginal(self, features: np.ndarray) -> Frame:
         """The frame in which the identity stands for the same covariance of some features.
@@ -130,6 +136,14 @@ class FactorFrame(NamedTuple):
     def points_back(self, points: np.ndarray) -> np.ndarray:
         """Rows of points."""
         return self.frame.points_back(self.whitener.points_back(points))
+
+    def mean_square(self, covariance: np.ndarray) -> float:
+        """Of the coordinates of vectors that have a covariance in the units of the data."""
+        in_frame = covariance / self.frame.spread
+        in_frame[0] /= self.frame.spread
+        along = np.square(self.whitener.points(in_frame[1:])).sum()
+        of_noise = noise(in_frame) @ self.whitener.squares
+        return float((along + of_noise) / len(self.frame.spread))
 
     def marginal(self, features: np.ndarray) -> FactorFrame:
         """The frame of some features, by an array of their numbers."""

@@ -1,0 +1,206 @@
+"""Discriminants: what tells classes apart by their means and scales alone.
+
+Not in the paper. Few samples tell more of what all classes have in common than of each. A linear
+discriminant takes the covariance to be the same in all of them: it has the mean of each, and heavy
+tails, which bound what a row far out says. There is one of all samples, and one for each short
+memory that is long enough. Classes that differ by how widely they spread, such as one around
+another, have the same means; so there is a term for one scale of each class, in the coordinates in
+which the covariance within the classes is the identity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import sqrt
+from typing import NamedTuple
+
+import numpy as np
+from scipy.spatial.distance import cdist
+
+from skokde._engine.covariance import CovarianceStructure
+from skokde._engine.missing import by_known_features
+from skokde._engine.outliers import Moments
+from skokde._engine.shrinkage import pooled_within_covariance, share_of_target, shrink_covariance
+from skokde._engine.whitening import FactorFrame, Frame, constant_features, frame_of
+
+# Of the t distributions.
+DEGREES_OF_FREEDOM = 3.0
+# From the mean of a class, in standard deviations.
+FARTHEST_MEAN = 1e150
+# Scales are of normal distributions, whose tails say more than rows far out can: these are as if
+# they were no farther than so many standard deviations of a square distance beyond its mean.
+FARTHEST_SQUARE = 3.0
+
+
+class Discriminant(NamedTuple):
+    """A linear discriminant: t distributions with the means of the classes.
+
+    Attributes
+    ----------
+    frame : Frame or FactorFrame
+        In which the covariance within the classes is the identity.
+    means : (n_classes, d) array
+        In its coordinates.
+    """
+
+    frame: Frame | FactorFrame
+    means: np.ndarray
+
+    @classmethod
+    def of(
+        cls, means: np.ndarray, covariance: np.ndarray, structure: CovarianceStructure
+    ) -> Discriminant:
+        """Of the means (n_classes, d) of the classes, and the covariance within them."""
+        frame = frame_of(means.mean(axis=0), covariance, structure)
+        return cls(frame, frame.points(means))
+
+    def marginal(self, features: np.ndarray) -> Discriminant:
+        """Of some of the features, by an array of their numbers."""
+        frame = self.frame.marginal(features)
+        means = self.frame.points_back(self.means).take(features, axis=1)
+        return Discriminant(frame, frame.points(means))
+
+    def squares(self, X: np.ndarray) -> np.ndarray:
+        """Square distances (n, n_classes) of rows from the means."""
+        # Farther than this all are alike: a square must not overflow.
+        return np.minimum(cdist(self.frame.points(X), self.means), FARTHEST_MEAN) ** 2
+
+    def log_densities(self, X: np.ndarray) -> np.ndarray:
+        """Logarithms (n, n_classes) of the densities, but for a constant; of what is known."""
+        if np.isnan(X).any():
+            return by_known_features(
+                X, lambda f, rows: self.marginal(f).log_densities(rows), (len(self.means),)
+            )
+        return log_t_densities(self.squares(X), X.shape[1])
+
+
+class Discriminants(NamedTuple):
+    """All that tells classes apart by means and scales.
+
+    Attributes
+    ----------
+    linear : tuple of Discriminant
+        Of all samples, and of each short memory that is long enough.
+    scales : (n_classes,) array
+        Of all samples: mean squares of what deviates from the mean of a class, in the coordinates
+        in which they are one on average.
+    """
+
+    linear: tuple[Discriminant, ...]
+    scales: np.ndarray
+
+    @classmethod
+    def of(
+        cls,
+        moments: Sequence[Sequence[Moments]],
+        covariance: np.ndarray,
+        structure: CovarianceStructure,
+    ) -> Discriminants:
+        """Of the moments of each class, and what they share.
+
+        Parameters
+        ----------
+        moments : sequence of sequences of (float, (d,) array, (d, d) or (d,) array)
+            Of each class, of all its samples and of those in each memory.
+        covariance : (d, d) or (d,) array
+            Within the classes, of all samples.
+        structure : CovarianceStructure
+        """
+        linear = []
+        for number, of_classes in enumerate(zip(*moments, strict=True)):
+            means = np.array([mean for _, mean, _ in of_classes])
+            within = covariance_within(of_classes, covariance, is_memory=number > 0)
+            linear.append(Discriminant.of(means, within, structure))
+        of_all = [of_class[0] for of_class in moments]
+        return cls(tuple(linear), class_scales(of_all, linear[0].frame))
+
+    @property
+    def frame(self) -> Frame | FactorFrame:
+        """In which the covariance within the classes, of all samples, is the identity."""
+        return self.linear[0].frame
+
+    def marginal(self, features: np.ndarray) -> Discriminants:
+        """Of some of the features, by an array of their numbers."""
+        return self._replace(linear=tuple(of.marginal(features) for of in self.linear))
+
+    def log_ratios(self, X: np.ndarray) -> np.ndarray:
+        """What is pooled of them (1 + n_linear, n, n_classes): that of scales stands last.
+
+        Parameters
+        ----------
+        X : (n, d) array
+            NaN is missing.
+        """
+        if np.isnan(X).any():
+            shape = (1 + len(self.linear), len(self.scales))
+            of_known = by_known_features(
+                X, lambda f, rows: self.marginal(f).log_ratios(rows).swapaxes(0, 1), shape
+            )
+            return of_known.swapaxes(0, 1)
+        squares, d = [of.squares(X) for of in self.linear], X.shape[1]
+        logs = [log_t_densities(of, d) for of in squares]
+        return np.array([*logs, log_ratios_by_scale(squares[0], self.scales, d)])
+
+
+def log_t_densities(squares: np.ndarray, d: int) -> np.ndarray:
+    """Logarithms of t distributions in d features at square distances, but for a constant."""
+    return -0.5 * (DEGREES_OF_FREEDOM + d) * np.log(1.0 + squares / DEGREES_OF_FREEDOM)
+
+
+def log_ratios_by_scale(squares: np.ndarray, scales: np.ndarray, d: int) -> np.ndarray:
+    """By how much rows are more likely with the scales of their classes than with one of all.
+
+    Parameters
+    ----------
+    squares : (n, n_classes) array
+        Distances from the means, in the coordinates of the scales.
+    scales : (n_classes,) array
+        Variances in each direction, of normal distributions.
+    d : int
+        Number of features.
+
+    Returns
+    -------
+    (n, n_classes) array
+        In nats.
+    """
+    squares = np.minimum(squares, d + FARTHEST_SQUARE * sqrt(2.0 * d))
+    return 0.5 * (squares * (1.0 - 1.0 / scales) - d * np.log(scales))
+
+
+def class_scales(moments: Sequence[Moments], frame: Frame | FactorFrame) -> np.ndarray:
+    """Mean squares (n_classes,) of the coordinates of each class, about its mean.
+
+    They are shrunk to one as covariances are to what they are compared with.
+    """
+    shares = np.array([share_of_target(count, len(mean)) for count, mean, _ in moments])
+    squares = np.array([frame.mean_square(covariance) for *_, covariance in moments])
+    return (1.0 - shares) * squares + shares
+
+
+def covariance_within(
+    moments: Sequence[tuple[float, np.ndarray, np.ndarray]],
+    covariance: np.ndarray,
+    is_memory: bool,
+) -> np.ndarray:
+    """The covariance within classes, of all samples or of a short memory.
+
+    Parameters
+    ----------
+    moments : sequence of (float, (d,) array, (d, d) or (d,) array)
+        Of each class.
+    covariance : (d, d) or (d,) array
+        Of all samples, as it was last found.
+    is_memory : bool
+    """
+    if is_memory:
+        latest = pooled_within_covariance(list(moments))
+        return shrink_covariance(latest, sum(count for count, *_ in moments), covariance)
+    center = np.mean([mean for _, mean, _ in moments], axis=0)
+    constant = constant_features(center, covariance)
+    if not constant.any():
+        return covariance
+    latest = pooled_within_covariance(list(moments))
+    # With a feature that was constant in all data and is no longer, means would be apart by many
+    # of the deviations that are put in for it.
+    return latest if (constant & ~constant_features(center, latest)).any() else covariance
