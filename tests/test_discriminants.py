@@ -110,7 +110,8 @@ def test_scales_are_mean_squares_where_the_common_covariance_is_the_identity(
     for n, covariance, scale in zip(counts, dense, got, strict=False):
         square = np.trace(np.linalg.solve(dense[-1], covariance)) / d
         share = d / (n + d)
-        np.testing.assert_allclose(scale, (1.0 - share) * square + share, rtol=1e-7)
+        # The frame's covariance is a little more, so that it has an inverse.
+        np.testing.assert_allclose(scale, (1.0 - share) * square + share, rtol=1e-5)
 
 
 def test_scales_of_low_rank_are_those_of_the_matrices():
@@ -158,7 +159,7 @@ def test_what_is_pooled_of_rows_with_missing_values_is_that_of_what_is_known(cov
     got = discriminants.log_ratios(X)
     np.testing.assert_allclose(got[:, [0, 1, 4]], whole[:, [0, 1, 4]], rtol=1e-12)
     known = np.array([1, 3])
-    of_known = discriminants.marginal(known).log_ratios(X[2:4][:, known])
+    of_known = discriminants.marginal(known).log_ratios(X[2:4].take(known, axis=1))
     np.testing.assert_array_equal(got[:, 2:4], of_known)
     assert not got[:, 5].any()
 

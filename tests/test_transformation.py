@@ -363,6 +363,7 @@ def test_what_the_calibration_has_learned_is_told(covariance_type, memory):
         "memory": (0,) if memory == 1.0 else (3,),
         "discriminant": (1,) if memory == 1.0 else (3,),
         "neighbors": (1,),
+        "scale": (1,),
         "offset": (3,),
     }
     exponents = [told[name].ravel() for name in shapes if name != "offset"]

@@ -63,8 +63,8 @@ class Variant(NamedTuple):
     replaced: dict[str, Any] = {}
 
 
-def _no_discriminant(q: Any, X: np.ndarray) -> np.ndarray:
-    return np.zeros((len(X), len(q.means)))
+def _none_of_discriminants(squares: np.ndarray, *args: Any) -> np.ndarray:
+    return np.zeros_like(squares)
 
 
 def _no_shrinkage(widths: np.ndarray) -> np.ndarray:
@@ -163,6 +163,7 @@ def _merged_again(
 BANDWIDTH = "skokde._engine.bandwidth."
 RULE = "skokde._validation.fine_predictive"
 POOLING = "skokde._engine.pooling."
+DISCRIMINANTS = "skokde._engine.discriminants."
 PRIOR = "skokde._engine.whitening.shrink_covariance"
 CLUSTER = "skokde._engine.compression.cluster"
 VARIANTS: dict[str, Variant] = {
@@ -174,7 +175,10 @@ VARIANTS: dict[str, Variant] = {
     "plug-in bandwidth": Variant({"bandwidth": "plugin"}),
     "Bayes' rule": Variant({"calibrate": False}),
     "no linear discriminant in the pool": Variant(
-        {}, {POOLING + "Discriminant.log_densities": _no_discriminant}
+        {}, {DISCRIMINANTS + "log_t_densities": _none_of_discriminants}
+    ),
+    "no scales of classes in the pool": Variant(
+        {}, {DISCRIMINANTS + "log_ratios_by_scale": _none_of_discriminants}
     ),
     "no votes of the nearest samples in the pool": Variant(
         {}, {"skokde._engine.state.Settings.pools_neighbors": False}
