@@ -35,6 +35,11 @@ def discriminant(d, covariance_type, seed=0):
     return mixtures, covariance, q
 
 
+def log_densities(q, X):
+    """By a linear discriminant, but for a constant."""
+    return Discriminants((q,), np.ones(len(q.means))).log_ratios(X)[0]
+
+
 @both_structures
 @pytest.mark.parametrize("d", [1, 2, 5])
 def test_discriminant_is_of_t_distributions(d, covariance_type):
@@ -49,7 +54,7 @@ def test_discriminant_is_of_t_distributions(d, covariance_type):
             for mixture in mixtures
         ]
     )
-    got = q.log_densities(points)
+    got = log_densities(q, points)
     np.testing.assert_allclose(got - got[:, :1], expected - expected[:, :1], rtol=1e-9, atol=1e-9)
     # The constant is the same for all rows, too.
     np.testing.assert_allclose(got - expected, (got - expected)[0, 0], rtol=1e-9)
@@ -59,7 +64,7 @@ def test_discriminant_is_of_t_distributions(d, covariance_type):
 def test_far_rows_have_a_finite_discriminant(covariance_type):
     _, _, q = discriminant(2, covariance_type)
     far = np.array([[1e300, 0.0], [-1e308, 1e308], [1e160, -1e160], [1e20, 0.0]])
-    logs = q.log_densities(far)
+    logs = log_densities(q, far)
     assert np.isfinite(logs).all()
     # So far out the classes are all the same.
     np.testing.assert_allclose(logs - logs[:, :1], 0.0, atol=1e-9)
@@ -73,7 +78,30 @@ def test_discriminant_of_constant_features():
     means = np.array([twins.mixture_moments(mixture)[1] for mixture in mixtures])
     q = Discriminant.of(means, covariance, STRUCTURES["full"])
     points = np.array([[0.0, 7.0], [3.0, 7.0], [0.0, 8.0]])
-    assert np.isfinite(q.log_densities(points)).all()
+    assert np.isfinite(log_densities(q, points)).all()
+
+
+@both_structures
+def test_marginals_of_discriminants_are_those_of_a_t_distribution(covariance_type):
+    rng = np.random.default_rng(0)
+    means, A = rng.normal(size=(3, 4)), rng.normal(size=(4, 4))
+    covariance = A @ A.T + np.eye(4)
+    structure = STRUCTURES[covariance_type]
+    if covariance_type == "diag":
+        covariance = np.diag(np.diag(covariance))
+    held = covariance if covariance_type == "full" else np.diag(covariance).copy()
+    discriminant = Discriminant.of(means, held, structure)
+    X = rng.normal(size=(5, 4))
+    X[:, [0, 2]] = np.nan
+    found, f = log_densities(discriminant, X), [1, 3]
+    expected = np.column_stack(
+        [
+            multivariate_t(mean[f], covariance[np.ix_(f, f)], DEGREES_OF_FREEDOM).logpdf(X[:, f])
+            for mean in means
+        ]
+    )
+    # But for a constant.
+    np.testing.assert_allclose(found - found[0, 0], expected - expected[0, 0], rtol=1e-9)
 
 
 # ---------------------------------------------------------------------------------- scales
@@ -154,7 +182,7 @@ def test_what_is_pooled_of_rows_with_missing_values_is_that_of_what_is_known(cov
     whole = discriminants.log_ratios(X)
     assert whole.shape == (3, 6, 3)
     for logs, of in zip(whole, discriminants.linear, strict=False):
-        np.testing.assert_array_equal(logs, of.log_densities(X))
+        np.testing.assert_array_equal(logs, log_densities(of, X))
     X[2:4, [0, 2]] = X[5] = np.nan
     got = discriminants.log_ratios(X)
     np.testing.assert_allclose(got[:, [0, 1, 4]], whole[:, [0, 1, 4]], rtol=1e-12)

@@ -5,13 +5,12 @@ import pickle
 import numpy as np
 import pytest
 from scipy.integrate import quad
-from scipy.stats import multivariate_t, norm
+from scipy.stats import norm
 
 import twins
 from marks import quick
 from skokde import DegenerateDataWarning, OnlineKDEClassifier, OnlineKDEDensity
 from skokde._engine.covariance import STRUCTURES
-from skokde._engine.discriminants import DEGREES_OF_FREEDOM, Discriminant
 from skokde._engine.kde import in_one_shape
 from skokde._engine.missing import by_known_features, patterns
 from skokde._engine.mixture import Mixture
@@ -147,29 +146,6 @@ def test_groups_of_experts_have_marginals(covariance_type):
         )
         expected = mixture.marginal(features).logpdf(X[:20][:, features])
         np.testing.assert_allclose(found[:, group], expected, rtol=1e-9, atol=1e-9)
-
-
-@both_structures
-def test_marginals_of_discriminants_are_those_of_a_t_distribution(covariance_type):
-    rng = np.random.default_rng(0)
-    means, A = rng.normal(size=(3, 4)), rng.normal(size=(4, 4))
-    covariance = A @ A.T + np.eye(4)
-    structure = STRUCTURES[covariance_type]
-    if covariance_type == "diag":
-        covariance = np.diag(np.diag(covariance))
-    held = covariance if covariance_type == "full" else np.diag(covariance).copy()
-    discriminant = Discriminant.of(means, held, structure)
-    X = rng.normal(size=(5, 4))
-    X[:, [0, 2]] = np.nan
-    found, f = discriminant.log_densities(X), [1, 3]
-    expected = np.column_stack(
-        [
-            multivariate_t(mean[f], covariance[np.ix_(f, f)], DEGREES_OF_FREEDOM).logpdf(X[:, f])
-            for mean in means
-        ]
-    )
-    # But for a constant.
-    np.testing.assert_allclose(found - found[0, 0], expected - expected[0, 0], rtol=1e-9)
 
 
 def test_patterns():

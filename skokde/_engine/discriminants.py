@@ -27,8 +27,8 @@ from skokde._engine.whitening import FactorFrame, Frame, constant_features, fram
 DEGREES_OF_FREEDOM = 3.0
 # From the mean of a class, in standard deviations.
 FARTHEST_MEAN = 1e150
-# Scales are of normal distributions, whose tails say more than rows far out can: these are as if
-# they were no farther than so many standard deviations of a square distance beyond its mean.
+# Scales are those of normal distributions, whose tails data hardly ever have: a row is as if it
+# were no farther than the mean square distance and so many of its standard deviations.
 FARTHEST_SQUARE = 3.0
 
 
@@ -61,17 +61,9 @@ class Discriminant(NamedTuple):
         return Discriminant(frame, frame.points(means))
 
     def squares(self, X: np.ndarray) -> np.ndarray:
-        """Square distances (n, n_classes) of rows from the means."""
+        """Square distances (n, n_classes) of rows of which all is known from the means."""
         # Farther than this all are alike: a square must not overflow.
         return np.minimum(cdist(self.frame.points(X), self.means), FARTHEST_MEAN) ** 2
-
-    def log_densities(self, X: np.ndarray) -> np.ndarray:
-        """Logarithms (n, n_classes) of the densities, but for a constant; of what is known."""
-        if np.isnan(X).any():
-            return by_known_features(
-                X, lambda f, rows: self.marginal(f).log_densities(rows), (len(self.means),)
-            )
-        return log_t_densities(self.squares(X), X.shape[1])
 
 
 class Discriminants(NamedTuple):
@@ -133,10 +125,11 @@ class Discriminants(NamedTuple):
         """
         if np.isnan(X).any():
             shape = (1 + len(self.linear), len(self.scales))
-            of_known = by_known_features(
-                X, lambda f, rows: self.marginal(f).log_ratios(rows).swapaxes(0, 1), shape
-            )
-            return of_known.swapaxes(0, 1)
+
+            def of_known(features: np.ndarray, rows: np.ndarray) -> np.ndarray:
+                return self.marginal(features).log_ratios(rows).swapaxes(0, 1)
+
+            return by_known_features(X, of_known, shape).swapaxes(0, 1)
         squares, d = [of.squares(X) for of in self.linear], X.shape[1]
         logs = [log_t_densities(of, d) for of in squares]
         return np.array([*logs, log_ratios_by_scale(squares[0], self.scales, d)])
