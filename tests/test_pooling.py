@@ -14,6 +14,7 @@ from skokde._engine.pooling import (
     MEMORY,
     PRIOR_OF_CONTAMINATIONS,
     PRIOR_PRECISION,
+    WORTH_OF_SCALES,
     LogLinearPool,
     learn_pool,
     newton_step,
@@ -406,9 +407,9 @@ def least_rise(pool, zero, n_groups):
     return found.fun, found.x
 
 
-def random_pool(seed, n_groups, count, n_discriminants=1, n_classes=3):
+def random_pool(seed, n_groups, count, n_others=2, n_classes=3):
     rng = np.random.default_rng(seed)
-    n = n_groups + n_discriminants
+    n = n_groups + n_others
     exponents = rng.uniform(0.0, 0.3, size=n) * (rng.uniform(size=n) < 0.8)
     # Groups have much in common: an exponent can make up for another.
     shape = (n + n_classes, n + n_classes)
@@ -421,20 +422,27 @@ def random_pool(seed, n_groups, count, n_discriminants=1, n_classes=3):
 @pytest.mark.parametrize("with_votes", [False, True])
 @pytest.mark.parametrize("n_groups", [1, 2, 4])
 def test_groups_of_no_use_go_as_long_as_the_loss_allows(n_groups, with_votes, seed):
-    pool = random_pool(seed, n_groups, count=500.0, n_discriminants=1 + with_votes)
+    pool = random_pool(seed, n_groups, count=500.0, n_others=2 + with_votes)
     pruned = pool.pruned(n_groups, with_votes=with_votes)
+    number = np.arange(len(pool.exponents))
+    scales = len(number) - 1 - with_votes
+    without_scales, _ = least_rise(pool, (pool.exponents == 0.0) | (number == scales), n_groups)
+    allowed = pool.allowed_rise
+    if without_scales <= WORTH_OF_SCALES:
+        assert pruned.exponents[scales] == 0.0
+        allowed += without_scales
     gone = pruned.exponents[:n_groups] == 0.0
     assert n_groups == 1 or not gone.all() or not pool.exponents[:n_groups].any()
     zero = np.append(gone, pool.exponents[n_groups:] == 0.0)
+    zero[scales] |= pruned.exponents[scales] == 0.0
     zero[-1] |= with_votes and pruned.exponents[-1] == 0.0
     rise, weights = least_rise(pool, zero, n_groups)
-    assert rise <= pool.allowed_rise
+    assert rise <= allowed
     np.testing.assert_allclose(pruned.weights, weights, atol=1e-4)
     # None of those that are left could go, too.
     left = np.flatnonzero(~gone).tolist() if np.count_nonzero(~gone) > 1 else []
-    for number in left + [len(zero) - 1] * (with_votes and not zero[-1]):
-        more = zero | (np.arange(len(zero)) == number)
-        assert least_rise(pool, more, n_groups)[0] > pool.allowed_rise
+    for one in left + [len(zero) - 1] * (with_votes and not zero[-1]):
+        assert least_rise(pool, zero | (number == one), n_groups)[0] > allowed
     np.testing.assert_array_equal(pruned.precision, pool.precision)
 
 
@@ -454,19 +462,25 @@ def test_some_groups_go_and_some_stay():
     pools = [random_pool(seed, 4, count=500.0) for seed in range(30)]
     left = [np.count_nonzero(pool.pruned(4).exponents[:4]) for pool in pools]
     assert {1, 2, 3} <= set(left)
-    pools = [random_pool(seed, 4, count=500.0, n_discriminants=2) for seed in range(30)]
+    pools = [random_pool(seed, 4, count=500.0, n_others=3) for seed in range(30)]
     votes = [bool(pool.pruned(4, with_votes=True).exponents[-1]) for pool in pools]
     assert set(votes) == {False, True}
 
 
+def test_scales_stay_where_predictions_speak_for_them():
+    pools = [random_pool(seed, 4, count=500.0) for seed in range(30)]
+    stay = {bool(pool.pruned(4).exponents[-1]) for pool in pools}
+    assert stay == {False, True}
+
+
 def test_no_group_goes_before_any_prediction():
-    pool = bayes(3, (4, 1))
+    pool = bayes(3, (4, 2))
     np.testing.assert_array_equal(pool.pruned(4).weights, pool.weights)
 
 
 def test_something_stays_for_what_is_harder_while_classes_are_easily_told_apart():
     # There was nothing to learn from many predictions: whoever is left stands for all groups.
-    pool = bayes(2, (4, 1))._replace(count=1e6)
+    pool = bayes(2, (4, 2))._replace(count=1e6)
     pruned = pool.pruned(4)
     assert np.count_nonzero(pruned.exponents) == 1
     np.testing.assert_allclose(pruned.exponents.sum(), pool.exponents.sum(), rtol=1e-3)
@@ -484,8 +498,9 @@ def test_the_others_make_up_for_groups_that_go(sure):
     log_prior, logs, codes, counts = predictions(2000, sure=sure)
     rng = np.random.default_rng(1)
     groups = [logs[0] + 0.02 * rng.normal(size=logs[0].shape) for _ in range(3)]
-    logs = np.array([*groups, logs[1]])
-    learned = learn_pool(bayes(3, (3, 1)), log_prior, logs, codes, counts, MANY)
+    scales = np.zeros_like(logs[1])
+    logs = np.array([*groups, logs[1], scales])
+    learned = learn_pool(bayes(3, (3, 2)), log_prior, logs, codes, counts, MANY)
     pruned = learned.pruned(3)
     assert np.count_nonzero(learned.exponents[:3]) > np.count_nonzero(pruned.exponents[:3])
 
@@ -501,7 +516,7 @@ def test_the_others_make_up_for_groups_that_go(sure):
     weights[:3] *= left
     assert loss(learned.with_weights(weights)) > loss(learned) + 10.0 * allowed
     alone = pruned.of_groups(left)
-    tempered = alone.logits(log_prior, logs[np.append(left, True)])
+    tempered = alone.logits(log_prior, logs[np.append(left, [True, True])])
     np.testing.assert_allclose(tempered, pruned.logits(log_prior, logs), rtol=1e-12, atol=1e-12)
 
 

@@ -46,6 +46,9 @@ PRIOR_OF_CONTAMINATIONS = np.array([0.9, 0.02, 0.02, 0.02, 0.02, 0.02])
 # predicted are not evaluated; in nats a prediction, it is between these.
 USE_FOR_IMPURITY = 0.1
 BOUNDS_OF_USE = np.array([3e-5, 1e-3])
+# So much, in nats of the predictions so far, has to speak for the scales of classes: in samples to
+# come one weight more costs about one.
+WORTH_OF_SCALES = 2.0
 # There it is taken that in this share of the predictions each group told another class from the
 # right one by a nat more than it did. While all classes are easily told apart, no group is of use;
 # but what comes next may need them, and those that are left make up for the others.
@@ -186,31 +189,38 @@ class LogLinearPool(NamedTuple):
 
         One goes at a time, the one without which the loss is least: the other weights make up for
         it as far as they can (optimal brain surgeon, Hassibi and Stork 1993). One always stays.
+        Before them go the scales of classes, unless predictions clearly speak for these.
 
         Parameters
         ----------
         n_groups : int
             The first densities.
         with_votes : bool, default=False
-            Whether the last exponent is one of votes, which may go as well.
+            Whether the last exponent is one of votes, which may go as well. That of scales stands
+            before it, or is the last one.
         """
         precision = self.precision.copy()
         precision[:n_groups, :n_groups] += AS_IF_TOLD_APART * self.count
         assumed = self._replace(precision=precision)
         least = assumed._least_loss_without(self.exponents <= 0.0)
-        candidates = np.arange(len(self.exponents)) < n_groups
+        number = np.arange(len(self.exponents))
+        scales = len(number) - 1 - with_votes
+        without = assumed._least_loss_without(least.zero | (number == scales))
+        if without.rise <= WORTH_OF_SCALES:
+            least = without
+        candidates = number < n_groups
         candidates[-1] |= with_votes
+        most = least.rise + self.allowed_rise
         while True:
-            fewer, allowed = least, self.allowed_rise
+            fewer, allowed = least, most
             removable = candidates & ~least.zero
             if np.count_nonzero(removable[:n_groups]) == 1:
                 removable[:n_groups] = False
             # None rises by less than where no exponent comes to zero besides.
-            for number, bound in assumed._least_rises(least, removable):
+            for place, bound in assumed._least_rises(least, removable):
                 if bound > allowed:
                     break
-                without = least.zero | (np.arange(len(least.zero)) == number)
-                tried = assumed._least_loss_without(without)
+                tried = assumed._least_loss_without(least.zero | (number == place))
                 if tried.rise <= allowed:
                     fewer, allowed = tried, tried.rise
             if fewer is least:
