@@ -263,7 +263,7 @@ def test_pool_is_learned_from_predictions_of_each_window(covariance_type, expert
     classifier = OnlineKDEClassifier(**parameters).fit(X, y)
     expected = by_hand(X, y, 3, parameters)
     pool = classifier._calibration.pool
-    n_others = 1 + (experts == "of all kinds")  # a discriminant, and votes
+    n_others = 2 + (experts == "of all kinds")  # a discriminant, scales, and votes
     assert len(pool.exponents) == n_others + N_GROUPS[covariance_type].get(experts, 1)
     assert pool.count > 20.0
     np.testing.assert_allclose(pool.weights, expected.weights, atol=1e-5)
