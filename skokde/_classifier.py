@@ -26,12 +26,7 @@ from skokde._engine.discriminants import Discriminants
 from skokde._engine.kde import KDE, in_boxes, in_one_shape, in_parts, log
 from skokde._engine.merging import fades_of
 from skokde._engine.neighbors import Neighbors, points_of
-from skokde._engine.pooling import (
-    FARTHEST_CLASS,
-    LogLinearPool,
-    normalized,
-    relative,
-)
+from skokde._engine.pooling import FARTHEST_CLASS, LogLinearPool, normalized, relative
 from skokde._engine.shrinkage import pooled_within_covariance, shrink_shares
 from skokde._engine.state import Settings, State
 from skokde._engine.transformation import Transformation

@@ -225,6 +225,6 @@ def _from_9(state: dict[str, Any]) -> dict[str, Any]:
     if "_calibration" not in state:
         return state
     pool = state["_calibration"]["pool"]
-    has_votes = _n_groups_of_8(state) > 1
+    has_votes = _n_groups_of_8(state) > 1  # one of these is that of votes
     pool = _with_densities(pool, len(pool["exponents"]) - has_votes, 1)
     return state | {"_calibration": state["_calibration"] | {"pool": pool}}

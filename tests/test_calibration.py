@@ -32,7 +32,12 @@ from skokde._engine.class_density import build_class_density
 from skokde._engine.discriminants import Discriminants
 from skokde._engine.experts import reference_part
 from skokde._engine.neighbors import Neighbors
-from skokde._engine.pooling import FARTHEST_CLASS, LogLinearPool, learn_pool
+from skokde._engine.pooling import (
+    AS_IF_TOLD_APART,
+    FARTHEST_CLASS,
+    LogLinearPool,
+    learn_pool,
+)
 from skokde._engine.state import State
 from skokde._engine.transformation import Transformation
 from skokde._validation import check_settings
@@ -363,7 +368,13 @@ def test_probabilities_are_those_of_the_pool(covariance_type, threshold):
     if threshold == "predictive":  # some groups are not scored
         assert not pool.exponents.all()
     else:
-        assert pool.exponents[0] > 0.0
+        learned, scale = classifier._calibration.pool, len(log_densities) + 1
+        precision = learned.precision.copy()
+        precision[0, 0] += AS_IF_TOLD_APART * learned.count
+        left = np.delete(np.arange(len(precision)), scale)
+        made_up = np.linalg.solve(precision[np.ix_(left, left)], precision[left, scale])
+        expected = learned.weights[left] + learned.weights[scale] * made_up
+        np.testing.assert_allclose(pool.weights[left], expected, rtol=1e-9)
     assert pool.exponents[len(log_densities) + 1] == 0.0  # classes spread alike
     b, s = pool.offsets, pool.exponents[len(log_densities)]
     assert s > 0.0

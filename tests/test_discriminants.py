@@ -107,17 +107,16 @@ def test_marginals_of_discriminants_are_those_of_a_t_distribution(covariance_typ
 # ---------------------------------------------------------------------------------- scales
 
 
-def moments_of(n_classes, d, covariance_type, seed=0):
-    """Of some classes, and a covariance that is within them about, in two layouts: dense, held."""
-    rng = np.random.default_rng(seed)
-    roots = rng.normal(size=(n_classes + 1, d, d))
+def moments_of(d, covariance_type):
+    """Of three classes, and a covariance within them as the fourth, in two layouts: dense, held."""
+    rng = np.random.default_rng(0)
+    roots = rng.normal(size=(4, d, d))
     dense = roots @ roots.swapaxes(1, 2) + 0.1 * np.eye(d)
     held = dense
     if covariance_type == "diag":
         held = np.diagonal(dense, axis1=1, axis2=2).copy()
         dense = np.array([np.diag(variances) for variances in held])
-    counts, means = [5.0, 40.0, 1000.0][:n_classes], rng.normal(size=(n_classes, d))
-    return counts, means, dense, held
+    return [5.0, 40.0, 1000.0], rng.normal(size=(3, d)), dense, held
 
 
 @both_structures
@@ -126,7 +125,7 @@ def moments_of(n_classes, d, covariance_type, seed=0):
 def test_scales_are_mean_squares_where_the_common_covariance_is_the_identity(
     d, covariance_type, unit
 ):
-    counts, means, dense, held = moments_of(3, d, covariance_type)
+    counts, means, dense, held = moments_of(d, covariance_type)
     units = np.full(d, unit) ** np.linspace(0.5, 1.0, d)
     structure = STRUCTURES[covariance_type]
     moments = [
@@ -174,7 +173,7 @@ def test_scales_tell_what_normal_distributions_do_and_no_more_far_out(d):
 
 @both_structures
 def test_what_is_pooled_of_rows_with_missing_values_is_that_of_what_is_known(covariance_type):
-    counts, means, _, held = moments_of(3, 4, covariance_type)
+    counts, means, _, held = moments_of(4, covariance_type)
     structure = STRUCTURES[covariance_type]
     moments = [[m, m] for m in zip(counts, means, held, strict=False)]
     discriminants = Discriminants.of(moments, held[-1], structure)

@@ -167,12 +167,12 @@ def class_scales(moments: Sequence[Moments], frame: Frame | FactorFrame) -> np.n
     They are shrunk to one as covariances are to what they are compared with.
     """
     shares = np.array([share_of_target(count, len(mean)) for count, mean, _ in moments])
-    squares = np.array([frame.mean_square(covariance) for *_, covariance in moments])
+    squares = frame.mean_squares(np.array([covariance for *_, covariance in moments]))
     return (1.0 - shares) * squares + shares
 
 
 def covariance_within(
-    moments: Sequence[tuple[float, np.ndarray, np.ndarray]],
+    moments: Sequence[Moments],
     covariance: np.ndarray,
     is_memory: bool,
 ) -> np.ndarray:

@@ -74,11 +74,12 @@ class Frame(NamedTuple):
         """The covariance in the data's coordinates that is the identity in these."""
         return self.structure.rescale(self.structure.square(self.inverse), self.spread)
 
-    def mean_square(self, covariance: np.ndarray) -> float:
-        """Of the coordinates of vectors that have a covariance in the units of the data."""
-        in_spreads = self.structure.rescale(covariance, 1.0 / self.spread)
-        # The trace of a product of symmetric matrices.
-        return float((self.structure.square(self.matrix) * in_spreads).sum() / len(self.spread))
+    def mean_squares(self, covariances: np.ndarray) -> np.ndarray:
+        """Of coordinates (n,) of vectors that have covariances (n, ...) in the data's units."""
+        in_spreads = self.structure.rescale(covariances, 1.0 / self.spread)
+        # Traces of products of symmetric matrices.
+        products = self.structure.square(self.matrix) * in_spreads
+        return flatten(products).sum(axis=1) / len(self.spread)
 
     def marginal(self, features: np.ndarray) -> Frame:
         """The frame in which the identity stands for the same covariance of some features.
@@ -137,13 +138,12 @@ class FactorFrame(NamedTuple):
         """Rows of points."""
         return self.frame.points_back(self.whitener.points_back(points))
 
-    def mean_square(self, covariance: np.ndarray) -> float:
-        """Of the coordinates of vectors that have a covariance in the units of the data."""
-        in_frame = covariance / self.frame.spread
-        in_frame[0] /= self.frame.spread
-        along = np.square(self.whitener.points(in_frame[1:])).sum()
-        of_noise = noise(in_frame) @ self.whitener.squares
-        return float((along + of_noise) / len(self.frame.spread))
+    def mean_squares(self, covariances: np.ndarray) -> np.ndarray:
+        """Of coordinates (n,) of vectors that have covariances (n, ...) in the data's units."""
+        in_frame = covariances / self.frame.spread
+        in_frame[:, 0] /= self.frame.spread
+        along = np.square(self.whitener.points(in_frame[:, 1:])).sum(axis=(1, 2))
+        return (along + noise(in_frame) @ self.whitener.squares) / len(self.frame.spread)
 
     def marginal(self, features: np.ndarray) -> FactorFrame:
         """The frame of some features, by an array of their numbers."""
