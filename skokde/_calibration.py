@@ -22,7 +22,7 @@ from skokde._engine.class_density import ClassDensity, build_class_density
 from skokde._engine.discriminants import Discriminants
 from skokde._engine.experts import discriminant_moments
 from skokde._engine.kde import in_boxes, log_sum
-from skokde._engine.neighbors import Neighbors
+from skokde._engine.neighbors import NeighborMetric, Neighbors
 from skokde._engine.outliers import inlier_moments
 from skokde._engine.pooling import LogLinearPool, learn_pool
 from skokde._engine.recent import counts_of_runs
@@ -421,7 +421,8 @@ def log_ratios_besides(
     others = discriminants.log_ratios(X)
     if not settings.pools_neighbors:
         return others
-    neighbors = Neighbors.of([state.mixture for state in states], discriminants.frame)
+    metric = NeighborMetric.of(discriminants.linear[0], discriminants.counts)
+    neighbors = Neighbors.of([state.mixture for state in states], metric)
     return np.concatenate([others, neighbors.log_ratios(X, own)[None]])
 
 

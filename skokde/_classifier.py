@@ -25,7 +25,7 @@ from skokde._engine.class_memory import ClassMemory
 from skokde._engine.discriminants import Discriminants
 from skokde._engine.kde import KDE, in_boxes, in_one_shape, in_parts, log
 from skokde._engine.merging import fades_of
-from skokde._engine.neighbors import Neighbors, points_of
+from skokde._engine.neighbors import NeighborMetric, Neighbors
 from skokde._engine.pooling import FARTHEST_CLASS, LogLinearPool, normalized, relative
 from skokde._engine.shrinkage import pooled_within_covariance, shrink_shares
 from skokde._engine.state import Settings, State
@@ -160,7 +160,8 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
     arsinh((x - center) / scale), in which Johnson's distributions with the same quantiles as all
     data are normal, feature by feature [4]_: kernels that are narrow in the bulk of a feature are
     wide in its tail there. So do the votes of the eight samples nearest to a row [5]_, the
-    covariance within the classes being the unit of distance.
+    covariance within the classes being the unit of distance, which counts for more along
+    directions in which the means of the classes differ [6]_.
 
     References
     ----------
@@ -174,6 +175,8 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
        Estimation. Technometrics 22, 239-246.
     .. [5] T. Cover, P. Hart (1967). Nearest neighbor pattern classification. IEEE Transactions on
        Information Theory 13, 21-27.
+    .. [6] T. Hastie, R. Tibshirani (1996). Discriminant adaptive nearest neighbor classification.
+       IEEE Transactions on Pattern Analysis and Machine Intelligence 18, 607-616.
 
     Examples
     --------
@@ -1173,12 +1176,17 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         return out
 
     def _make_neighbors(self, settings: Settings) -> Neighbors:
-        frame = self._known_discriminants(settings).frame
+        discriminants = self._known_discriminants(settings)
+        metric = self._snapshot.lasting(
+            "metric",
+            discriminants,
+            lambda: NeighborMetric.of(discriminants.linear[0], discriminants.counts),
+        )
         codes = np.flatnonzero(self._is_seen()).tolist()
         points = self._of_classes(
-            "points", frame, codes, lambda density: points_of(density._mixture.means, frame)
+            "points", metric, codes, lambda density: metric.points(density._mixture.means)
         )
-        return Neighbors.of([density._mixture for density in self._seen()], frame, points)
+        return Neighbors.of([density._mixture for density in self._seen()], metric, points)
 
     def _make_discriminants(self, settings: Settings) -> Discriminants:
         """Those of the row before, unless what they are made of has changed."""

@@ -2,17 +2,19 @@
 
 import numpy as np
 import pytest
+from scipy.linalg import inv, sqrtm
 from sklearn.metrics import log_loss
+from sklearn.metrics.pairwise import euclidean_distances
 from sklearn.neighbors import KNeighborsClassifier
 
 from marks import quick
 from skokde import OnlineKDEClassifier
 from skokde._engine import neighbors as module
-from skokde._engine.covariance import STRUCTURES
+from skokde._engine.covariance import STRUCTURES, LowRankCovariance
+from skokde._engine.discriminants import Discriminant
 from skokde._engine.mixture import Mixture
-from skokde._engine.neighbors import N_NEAREST, SCALE, Neighbors
+from skokde._engine.neighbors import DOUBLED_AT, N_NEAREST, SCALE, NeighborMetric, Neighbors
 from skokde._engine.state import Settings
-from skokde._engine.whitening import frame_of
 
 both_structures = pytest.mark.parametrize("covariance_type", quick(["full", "diag"]))
 FULL = STRUCTURES["full"]
@@ -25,8 +27,21 @@ def covariance_of(d, covariance_type):
     return covariance if covariance_type == "full" else np.diag(covariance)
 
 
-def frame(d, covariance_type="full"):
-    return frame_of(np.ones(d), covariance_of(d, covariance_type), STRUCTURES[covariance_type])
+COUNTS = 10.0 * SHARES
+
+
+def metric_of(covariance, structure, means):
+    return NeighborMetric.of(Discriminant.of(means, covariance, structure), COUNTS)
+
+
+def metric(d, covariance_type="full", means=None):
+    """That of classes with the same mean, by default."""
+    means = np.ones((3, d)) if means is None else means
+    return metric_of(covariance_of(d, covariance_type), STRUCTURES[covariance_type], means)
+
+
+def means_of(d):
+    return np.random.default_rng(d + 1).normal(scale=2.0, size=(3, d))
 
 
 def diracs(X, counts=None):
@@ -40,8 +55,8 @@ def rows_of_classes(n=100, d=3, seed=0):
     return rng.normal(size=(len(y), d)) + 0.5 * y[:, None], y
 
 
-def neighbors_of(X, y, frame):
-    return Neighbors.of([diracs(X[y == c]) for c in range(3)], frame)
+def neighbors_of(X, y, metric):
+    return Neighbors.of([diracs(X[y == c]) for c in range(3)], metric)
 
 
 def clumps(n, d=6, n_classes=5, seed=0):
@@ -58,7 +73,7 @@ def clumps(n, d=6, n_classes=5, seed=0):
 @both_structures
 def test_votes_are_those_of_nearest_neighbors(covariance_type):
     (X, y), rows = rows_of_classes(), rows_of_classes(seed=1)[0]
-    coordinates = frame(3, covariance_type)
+    coordinates = metric(3, covariance_type, means_of(3))
     model = KNeighborsClassifier(N_NEAREST, algorithm="brute").fit(coordinates.points(X), y)
     votes = N_NEAREST * model.predict_proba(coordinates.points(rows))
     expected = np.log((votes + SHARES) / (N_NEAREST + 1.0) / SHARES)
@@ -66,7 +81,7 @@ def test_votes_are_those_of_nearest_neighbors(covariance_type):
 
 
 def test_no_row_has_its_own_vote():
-    (X, y), coordinates = rows_of_classes(), frame(3)
+    (X, y), coordinates = rows_of_classes(), metric(3, means=means_of(3))
     model = neighbors_of(X, y, coordinates)
     own = np.where(np.arange(len(X)) % 2, y, -1)
     ratios = model.log_ratios(X, own)
@@ -85,22 +100,23 @@ def test_no_row_has_its_own_vote():
 def test_equal_votes_for_equal_distances():
     row = np.zeros((1, 2))
     at = [diracs(row, np.array([count])) for count in (30.0, 18.0, 12.0)]
-    np.testing.assert_allclose(Neighbors.of(at, frame(2)).log_ratios(row), 0.0, atol=1e-9)
+    np.testing.assert_allclose(Neighbors.of(at, metric(2)).log_ratios(row), 0.0, atol=1e-9)
     other = [at[0], diracs(row + 1.0, np.array([18.0])), at[2]]
-    ratios = Neighbors.of(other, frame(2)).log_ratios(row)[0]
+    ratios = Neighbors.of(other, metric(2)).log_ratios(row)[0]
     assert ratios[0] == pytest.approx(ratios[2])
     assert ratios[1] < 0.0 < ratios[0]
 
 
 def test_features_that_are_not_known_do_not_count():
-    (X, y), coordinates = rows_of_classes(), frame(3)
-    model, rows = neighbors_of(X, y, coordinates), rows_of_classes(seed=1)[0][:9]
+    (X, y), means = rows_of_classes(), means_of(3)
+    model = neighbors_of(X, y, metric(3, means=means))
+    rows = rows_of_classes(seed=1)[0][:9]
     rows[3:6, 1], rows[6:, :] = np.nan, np.nan
     ratios = model.log_ratios(rows)
     np.testing.assert_array_equal(ratios[:3], model.log_ratios(rows[:3]))
     known = [0, 2]
     covariance = covariance_of(3, "full")[np.ix_(known, known)]
-    marginal = neighbors_of(X[:, known], y, frame_of(np.ones(2), covariance, coordinates.structure))
+    marginal = neighbors_of(X[:, known], y, metric_of(covariance, FULL, means.take(known, axis=1)))
     np.testing.assert_allclose(ratios[3:6], marginal.log_ratios(rows[3:6][:, known]))
     np.testing.assert_allclose(ratios[6:], 0.0, atol=1e-12)
 
@@ -110,7 +126,7 @@ def test_far_rows_and_samples_have_finite_ratios(far):
     X, y = rows_of_classes()
     X[:5] = far
     rows = np.array([[far, 0.0, 0.0], [-far, far, far], [0.0, 0.0, 0.0]])
-    model = neighbors_of(X, y, frame(3))
+    model = neighbors_of(X, y, metric(3, means=means_of(3)))
     for some in (rows, X):
         assert np.isfinite(model.log_ratios(some, np.full(len(some), 0))).all()
 
@@ -118,7 +134,79 @@ def test_far_rows_and_samples_have_finite_ratios(far):
 def test_forgotten_samples_hardly_vote():
     X, y = rows_of_classes()
     faded = [diracs(X[y == c], np.full((y == c).sum(), 1e-200)) for c in range(3)]
-    np.testing.assert_allclose(Neighbors.of(faded, frame(3)).log_ratios(X), 0.0, atol=1e-12)
+    np.testing.assert_allclose(Neighbors.of(faded, metric(3)).log_ratios(X), 0.0, atol=1e-12)
+
+
+# ------------------------------------------------------------------------------------ distances
+
+
+def square_distances(X, covariance, means, *, is_diagonal):
+    """By the formula, with the symmetric root of the covariance between the classes."""
+    whiten = inv(sqrtm(covariance))
+    deviations = (means - SHARES @ means) @ whiten
+    between = deviations.T @ (SHARES[:, None] * deviations)
+    if is_diagonal:
+        between = np.diag(np.diag(between))
+    points = X @ whiten
+    stretched = points @ (np.eye(len(covariance)) + sqrtm(between).real / DOUBLED_AT)
+    squares = [
+        [(p - q) @ (s - t) for q, t in zip(points, stretched, strict=True)]
+        for p, s in zip(points, stretched, strict=True)
+    ]
+    return np.array(squares)
+
+
+@pytest.mark.parametrize("d", [1, 2, 5])
+@pytest.mark.parametrize("covariance_type", ["full", "diag"])
+def test_distances_are_longer_where_means_differ(covariance_type, d):
+    X, means = rows_of_classes(20, d)[0], means_of(d)
+    covariance, is_diagonal = covariance_of(d, covariance_type), covariance_type == "diag"
+    matrix = np.diag(covariance) if is_diagonal else covariance
+    expected = square_distances(X, matrix, means, is_diagonal=is_diagonal)
+    coordinates = metric(d, covariance_type, means)
+    distances = euclidean_distances(coordinates.points(X))
+    np.testing.assert_allclose(distances**2, expected, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(coordinates.frame.points_back(coordinates.points(X)), X)
+    same = metric(d, covariance_type)
+    frame = same.discriminant.frame
+    np.testing.assert_allclose(same.points(X), frame.points(X), rtol=1e-12)
+    # A coordinate transformation: its determinant is that of volumes.
+    linear = coordinates.frame.matrix
+    volume = np.linalg.slogdet(linear)[1] if linear.ndim == 2 else np.log(linear).sum()
+    volume -= np.log(coordinates.frame.spread).sum()
+    assert coordinates.frame.log_det == pytest.approx(volume)
+
+
+def test_distances_of_low_rank_are_those_of_the_same_full_covariance():
+    d, structure = 40, LowRankCovariance(2)
+    rng = np.random.default_rng(0)
+    directions = rng.normal(size=(2, d))
+    covariance = np.vstack([1.0 + np.square(directions).sum(axis=0), directions])
+    X, means = rng.normal(size=(9, d)), means_of(d)
+    low_rank = metric_of(covariance, structure, means)
+    full = metric_of(np.eye(d) + directions.T @ directions, FULL, means)
+    distances = [euclidean_distances(metric.points(X)) for metric in (low_rank, full)]
+    np.testing.assert_allclose(*distances, rtol=1e-9, atol=1e-6)
+    np.testing.assert_allclose(low_rank.frame.points_back(low_rank.points(X)), X)
+
+
+@both_structures
+def test_features_that_do_not_tell_classes_apart_count_for_less(covariance_type, monkeypatch):
+    rng = np.random.default_rng(0)
+    y = rng.integers(3, size=900)
+    X = rng.normal(size=(900, 12))
+    X[:, 0] += 1.5 * y
+    X[:, 1] += 1.5 * (y == 1)
+
+    def loss():
+        model = OnlineKDEClassifier(covariance_type=covariance_type).fit(X[:300], y[:300])
+        ratios = model._log_ratios_of_neighbors(X[300:], model._scoring_settings())
+        shares = np.exp(ratios / SCALE)
+        return log_loss(y[300:], shares / shares.sum(axis=1, keepdims=True))
+
+    with_metric = loss()
+    monkeypatch.setattr(module, "DOUBLED_AT", 1e9)
+    assert with_metric < 0.95 * loss()
 
 
 # ------------------------------------------------------------------------------- the classifier
@@ -160,7 +248,8 @@ def test_single_rows_have_the_votes_of_many(covariance_type, memory):
     one_by_one = [model._log_ratios_of_neighbors(row[None], settings)[0] for row in X]
     np.testing.assert_array_equal(ratios, one_by_one)
     mixtures = [density._mixture for density in model.estimators_]
-    known = Neighbors.of(mixtures, model._known_discriminants(settings).frame)
+    discriminants = model._known_discriminants(settings)
+    known = Neighbors.of(mixtures, NeighborMetric.of(discriminants.linear[0], discriminants.counts))
     np.testing.assert_array_equal(ratios, known.log_ratios(X))
 
 

@@ -73,12 +73,15 @@ class Discriminants(NamedTuple):
     ----------
     linear : tuple of Discriminant
         Of all samples, and of each short memory that is long enough.
+    counts : (n_classes,) array
+        Of all samples.
     scales : (n_classes,) array
         Of all samples: mean squares of what deviates from the mean of a class, in the coordinates
         in which they are one on average.
     """
 
     linear: tuple[Discriminant, ...]
+    counts: np.ndarray
     scales: np.ndarray
 
     @classmethod
@@ -104,12 +107,8 @@ class Discriminants(NamedTuple):
             within = covariance_within(of_classes, covariance, is_memory=number > 0)
             linear.append(Discriminant.of(means, within, structure))
         of_all = [of_class[0] for of_class in moments]
-        return cls(tuple(linear), class_scales(of_all, linear[0].frame))
-
-    @property
-    def frame(self) -> Frame | FactorFrame:
-        """In which the covariance within the classes, of all samples, is the identity."""
-        return self.linear[0].frame
+        counts = np.array([count for count, *_ in of_all])
+        return cls(tuple(linear), counts, class_scales(of_all, linear[0].frame))
 
     def marginal(self, features: np.ndarray) -> Discriminants:
         """Of some of the features, by an array of their numbers."""

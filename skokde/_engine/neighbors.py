@@ -2,17 +2,20 @@
 
 Not in the paper. A density tells how far a row is from all samples of a class, as its kernels have
 it: one width for all places, and each class has its own. Of which class the nearest samples are,
-at whatever distance, needs neither, and few of them are never too sure.
+at whatever distance, needs neither, and few of them are never too sure. Distances count for more
+along directions in which the classes' means differ, as in discriminant adaptive neighborhoods
+(Hastie and Tibshirani 1996): samples that differ in others are as good.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 
 from skokde._engine._neighbors import votes_of_nearest
+from skokde._engine.discriminants import Discriminant
 from skokde._engine.missing import by_known_features
 from skokde._engine.mixture import Mixture
 from skokde._engine.whitening import FactorFrame, Frame
@@ -26,6 +29,49 @@ PRIOR_COUNT = 1.0
 SCALE = 0.5
 # From the center: what is farther is as if it were no farther, as a square must not overflow.
 FARTHEST = 1e150
+# Of the classes' means, in standard deviations within the classes: a square distance counts for
+# twice as much along a direction in which they spread by this.
+DOUBLED_AT = 0.2
+
+
+class NeighborMetric(NamedTuple):
+    """Coordinates whose distances tell how near samples are.
+
+    They are those in which the covariance within the classes is the identity, stretched along
+    directions in which the means of the classes spread; along features alone, where it is diagonal.
+
+    Attributes
+    ----------
+    discriminant : Discriminant
+        Of all samples.
+    counts : (n_classes,) array
+        Of its classes.
+    frame : Frame or FactorFrame
+    """
+
+    discriminant: Discriminant
+    counts: np.ndarray
+    frame: Frame | FactorFrame
+
+    @classmethod
+    def of(cls, discriminant: Discriminant, counts: np.ndarray) -> Self:
+        """From the means of the classes, and how many samples (n_classes,) each has."""
+        frame, means, shares = discriminant.frame, discriminant.means, counts / counts.sum()
+        deviations = np.sqrt(shares)[:, None] * (means - shares @ means)
+        if frame.is_diagonal:
+            spreads, directions = np.linalg.norm(deviations, axis=0), None
+        else:
+            _, spreads, directions = np.linalg.svd(deviations, full_matrices=False)
+        factors = np.sqrt(1.0 + spreads / DOUBLED_AT)
+        return cls(discriminant, counts, frame.stretched(factors, directions))
+
+    def marginal(self, features: np.ndarray) -> Self:
+        """By some of the features, an array of their numbers."""
+        return self.of(self.discriminant.marginal(features), self.counts)
+
+    def points(self, X: np.ndarray) -> np.ndarray:
+        """Points of any rows."""
+        return np.clip(self.frame.points(X), -FARTHEST, FARTHEST)
 
 
 class Neighbors(NamedTuple):
@@ -33,8 +79,7 @@ class Neighbors(NamedTuple):
 
     Attributes
     ----------
-    frame : Frame or FactorFrame
-        In which distances are taken.
+    metric : NeighborMetric
     points : (k, d) array
         Means in its coordinates.
     counts : (k,) array
@@ -44,7 +89,7 @@ class Neighbors(NamedTuple):
         Of the classes among all samples.
     """
 
-    frame: Frame | FactorFrame
+    metric: NeighborMetric
     points: np.ndarray
     counts: np.ndarray
     codes: np.ndarray
@@ -54,21 +99,21 @@ class Neighbors(NamedTuple):
     def of(
         cls,
         mixtures: Sequence[Mixture],
-        frame: Frame | FactorFrame,
+        metric: NeighborMetric,
         points: Sequence[np.ndarray] | None = None,
     ) -> Neighbors:
         """Of classes, none of which is empty, and the points of their components if known."""
-        points = points or [points_of(mixture.means, frame) for mixture in mixtures]
+        points = points or [metric.points(mixture.means) for mixture in mixtures]
         counts = np.concatenate([mixture.counts for mixture in mixtures])
         codes = np.repeat(np.arange(len(mixtures)), [m.n_components for m in mixtures])
         totals = np.bincount(codes, counts)
-        return cls(frame, np.concatenate(points), counts, codes, totals / totals.sum())
+        return cls(metric, np.concatenate(points), counts, codes, totals / totals.sum())
 
     def marginal(self, features: np.ndarray) -> Neighbors:
         """By some of the features, an array of their numbers."""
-        frame = self.frame.marginal(features)
-        means = self.frame.points_back(self.points).take(features, axis=1)
-        return self._replace(frame=frame, points=points_of(means, frame))
+        metric = self.metric.marginal(features)
+        means = self.metric.frame.points_back(self.points).take(features, axis=1)
+        return self._replace(metric=metric, points=metric.points(means))
 
     def log_ratios(self, X: np.ndarray, own: np.ndarray | None = None) -> np.ndarray:
         """Logarithms of the classes' shares by votes, as ratios to those of all, and scaled.
@@ -100,9 +145,8 @@ class Neighbors(NamedTuple):
             return by_known_features(
                 X, lambda f, rows: self.marginal(f)._votes(rows, n_samples), self.shares.shape
             )
-        points = points_of(X, self.frame)
         return votes_of_nearest(
-            points,
+            self.metric.points(X),
             self.points,
             self.counts,
             self.codes,
@@ -110,8 +154,3 @@ class Neighbors(NamedTuple):
             n_samples,
             MOST_COMPONENTS,
         )
-
-
-def points_of(rows: np.ndarray, frame: Frame | FactorFrame) -> np.ndarray:
-    """Points of rows in a frame, between which distances have squares."""
-    return np.clip(frame.points(rows), -FARTHEST, FARTHEST)

@@ -34,14 +34,14 @@ NEGLIGIBLE_DOUBT = 2e-3
 
 
 class Frame(NamedTuple):
-    """Affine coordinates z = matrix ((x - center) / spread).
+    """Affine coordinates z = ((x - center) / spread) matrix.
 
     Attributes
     ----------
     structure : CovarianceStructure
     center, spread : (d,) arrays
         In the units of the data; the spread is positive.
-    matrix, inverse : (d, d) arrays, symmetric, or (d,) arrays
+    matrix, inverse : (d, d) arrays, symmetric unless stretched, or (d,) arrays
     log_det : float
         log |dz / dx|, in nats.
     """
@@ -52,6 +52,11 @@ class Frame(NamedTuple):
     matrix: np.ndarray
     inverse: np.ndarray
     log_det: float
+
+    @property
+    def is_diagonal(self) -> bool:
+        """Whether each coordinate is one of the features."""
+        return self.matrix.ndim == 1
 
     @property
     def arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -104,6 +109,23 @@ class Frame(NamedTuple):
             log_det=self.log_det - d * float(np.log(scale)),
         )
 
+    def stretched(self, factors: np.ndarray, directions: np.ndarray | None) -> Frame:
+        """The coordinates of which the parts along some directions are longer by these factors.
+
+        Parameters
+        ----------
+        factors : (r,) array, positive
+        directions : (r, d) array or None
+            Orthonormal; None are the features of a diagonal frame.
+        """
+        log_det = self.log_det + float(np.log(factors).sum())
+        if directions is None:
+            matrix, inverse = self.matrix * factors, self.inverse / factors
+        else:
+            matrix = stretched(self.matrix, factors, directions)
+            inverse = stretched(self.inverse.T, 1.0 / factors, directions).T
+        return self._replace(matrix=matrix, inverse=inverse, log_det=log_det)
+
 
 class FactorFrame(NamedTuple):
     """Coordinates in which a covariance of low rank is the identity.
@@ -121,6 +143,11 @@ class FactorFrame(NamedTuple):
     frame: Frame
     covariance: np.ndarray
     whitener: Whitener
+
+    @property
+    def is_diagonal(self) -> bool:
+        """Whether each coordinate is one of the features."""
+        return False
 
     @classmethod
     def of(cls, frame: Frame, covariance: np.ndarray) -> Self:
@@ -149,6 +176,26 @@ class FactorFrame(NamedTuple):
         """The frame of some features, by an array of their numbers."""
         covariance = self.covariance.take(features, axis=-1)
         return self.of(self.frame.marginal(features), covariance)
+
+    def stretched(self, factors: np.ndarray, directions: np.ndarray) -> FactorFrame:
+        """See `Frame.stretched`."""
+        return self._replace(whitener=StretchedWhitener(self.whitener, factors, directions))
+
+
+class StretchedWhitener(NamedTuple):
+    """What a whitener does, and then longer parts along some directions, see `stretched`."""
+
+    whitener: Whitener
+    factors: np.ndarray
+    directions: np.ndarray
+
+    def points(self, X: np.ndarray) -> np.ndarray:
+        """Rows (n, d) in the new coordinates."""
+        return stretched(self.whitener.points(X), self.factors, self.directions)
+
+    def points_back(self, points: np.ndarray) -> np.ndarray:
+        """Rows of points."""
+        return self.whitener.points_back(stretched(points, 1.0 / self.factors, self.directions))
 
 
 class Whitening(NamedTuple):
@@ -190,6 +237,19 @@ class Whitening(NamedTuple):
         """The frame by no more than a share of the correlations that the samples have."""
         frame, spectrum = self.frame, self.spectrum.with_correlations(share)
         return frame_of_spectrum(frame.center, frame.spread, spectrum, frame.structure)
+
+
+def stretched(points: np.ndarray, factors: np.ndarray, directions: np.ndarray) -> np.ndarray:
+    """Points (n, d) of which the parts along directions are longer by these factors.
+
+    Parameters
+    ----------
+    points : (n, d) array
+    factors : (r,) array
+    directions : (r, d) array
+        Orthonormal.
+    """
+    return points + (points @ directions.T * (factors - 1.0)) @ directions
 
 
 def frame_of_covariance(
