@@ -159,9 +159,9 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
     the same components, but for covariances of low rank, in the coordinates
     arsinh((x - center) / scale), in which Johnson's distributions with the same quantiles as all
     data are normal, feature by feature [4]_: kernels that are narrow in the bulk of a feature are
-    wide in its tail there. So do the votes of the eight samples nearest to a row [5]_, the
-    covariance within the classes being the unit of distance, which counts for more along
-    directions in which the means of the classes differ [6]_.
+    wide in its tail there. So do votes of the samples near to a row [5]_, by kernels that all
+    classes share; the covariance within the classes is the unit of distance, which counts for more
+    along directions in which the means of the classes differ [6]_.
 
     References
     ----------

@@ -73,31 +73,38 @@ def test_match_group_moments(d, covariance_type, kind):
 @pytest.mark.parametrize("most", [1, 4, 50])
 @pytest.mark.parametrize("n_samples", [0.5, 1.0, 8.0, 1e3])
 @pytest.mark.parametrize("d", [1, 3, 4, 9])
-def test_votes_of_nearest(d, n_samples, most):
-    n_ties = 0
+def test_votes_of_near(d, n_samples, most):
     for seed in SEEDS:
         rng = np.random.default_rng(seed)
-        # On a grid many are equally far.
+        # On a grid many are equally far, or where the point is.
         others = rng.integers(-2, 3, size=(40, d)) if seed else rng.normal(size=(40, d))
-        points, others = others[:12] + np.eye(12, d), others.astype(float)
+        points, others = others[:12] + (np.arange(12) % 2.0)[:, None], others.astype(float)
         counts, codes = rng.choice([0.1, 1.0, 2.5], size=40), intp(rng.integers(0, 3, size=40))
-        arguments = points, others, counts, codes, 4, n_samples, most
-        got, expected = (f.votes_of_nearest(*arguments) for f in (_neighbors, twins))
+        own = intp(np.where(np.arange(12) % 4, -1, codes[:12]))
+        arguments = points, others, counts, codes, own, 4, n_samples, most, 0.4
+        got, expected = (f.votes_of_near(*arguments) for f in (_neighbors, twins))
         np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-12)
         assert (got.sum(axis=1) <= n_samples * (1.0 + 1e-12)).all()
+        foreign = (*arguments[:4], np.full_like(own, -1), *arguments[5:])
+        votes = _neighbors.votes_of_near(*foreign)
+        assert (votes.sum(axis=1) >= min(n_samples, 0.1)).all()
         order = rng.permutation(40)  # they come in no order
-        reordered = points, others[order], counts[order], codes[order], 4, n_samples, 50
-        again = _neighbors.votes_of_nearest(*arguments[:-1], 50)
-        np.testing.assert_allclose(_neighbors.votes_of_nearest(*reordered), again, atol=1e-12)
-        n_ties += np.count_nonzero(got % 0.1 > 1e-9)
-    assert n_ties or n_samples == 1e3
+        reordered = points, others[order], counts[order], codes[order], *foreign[4:]
+        np.testing.assert_allclose(_neighbors.votes_of_near(*reordered), votes, atol=1e-12)
+
+
+def test_no_sample_votes_for_itself_alone():
+    point = np.ones((1, 2))
+    for counts, expected in ((1.0, 0.0), (0.3, 0.0), (2.5, 1.5)):
+        arguments = point, point, np.array([counts]), intp([1]), intp([1]), 2, 8.0, 8, 0.4
+        np.testing.assert_array_equal(_neighbors.votes_of_near(*arguments), [[0.0, expected]])
 
 
 def test_numbers_that_are_no_classes_do_not_vote():
     arguments = np.zeros((1, 2)), np.zeros((2, 2)), np.ones(2)
     for codes in (intp([0, 2]), intp([-1, 0])):
         with pytest.raises(ValueError, match="numbers of classes"):
-            _neighbors.votes_of_nearest(*arguments, codes, 2, 1.0, 1)
+            _neighbors.votes_of_near(*arguments, codes, intp([-1]), 2, 1.0, 1, 0.4)
 
 
 def random_partitions(rng, n, n_resolutions):
@@ -1195,9 +1202,9 @@ def entries(covariance_type):
         ),
         Entry(_moments.match_group_moments, (*mixture, members, starts), free=(2,)),
         Entry(
-            _neighbors.votes_of_nearest,
-            (means[:5], means, weights, members % 3, 3, 0.5, 4),
-            free=(0,),
+            _neighbors.votes_of_near,
+            (means[:5], means, weights, members % 3, members[:5] % 3, 3, 0.5, 4, 0.4),
+            free=(0, 4),
         ),
         Entry(
             _expert_weights.mixture_weights,

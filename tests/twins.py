@@ -760,19 +760,25 @@ def assert_details_match(mixture, covariance_type, rtol=1e-10):
         assert_same_moments(got, expected, covariance_type, rtol)
 
 
-def votes_of_nearest(points, others, counts, codes, n_classes, n_samples, most):
+def votes_of_near(points, others, counts, codes, own, n_classes, n_samples, most, width):
     votes = np.zeros((len(points), n_classes))
-    for point, of_classes in zip(points, votes, strict=True):
-        squares = ((point - others) ** 2).sum(axis=1)
+    for i, point in enumerate(points):
+        squares, left = ((point - others) ** 2).sum(axis=1), counts.copy()
+        of_own = np.flatnonzero(codes == own[i])
+        if len(of_own):
+            nearest = of_own[np.argmin(squares[of_own])]
+            left[nearest] = max(left[nearest] - 1.0, 0.0)
+        some = np.flatnonzero(left > 0.0)
+        if not len(some):
+            continue
+        squares, left = squares[some], left[some]
         order = np.argsort(squares, kind="stable")[:most]
-        last = order[np.cumsum(counts[order]) >= n_samples]
+        last = order[np.cumsum(left[order]) >= n_samples]
         radius = squares[last[0] if len(last) else order[-1]]
-        tied = np.isclose(squares, radius, rtol=1e-9, atol=0.0)
-        inside = (squares < radius) & ~tied
-        left = n_samples - counts[inside].sum()
-        of_classes += np.bincount(codes[inside], counts[inside], minlength=n_classes)
-        ties = np.bincount(codes[tied], counts[tied], minlength=n_classes)
-        of_classes += min(1.0, left / ties.sum()) * ties
+        variance = max(width**2 * radius, 1e-18 * point @ point, np.finfo(float).tiny)
+        kernels = left * np.exp(-0.5 * (squares - squares.min()) / variance)
+        votes[i] = np.bincount(codes[some], kernels, minlength=n_classes)
+        votes[i] *= min(1.0, n_samples / votes[i].sum())
     return votes
 
 

@@ -2,9 +2,11 @@
 
 Not in the paper. A density tells how far a row is from all samples of a class, as its kernels have
 it: one width for all places, and each class has its own. Of which class the nearest samples are,
-at whatever distance, needs neither, and few of them are never too sure. Distances count for more
-along directions in which the classes' means differ, as in discriminant adaptive neighborhoods
-(Hastie and Tibshirani 1996): samples that differ in others are as good.
+at whatever distance, needs neither, and few of them are never too sure. They vote by kernels that
+all classes share, and whose width is in proportion to the distance of the nearest ones.
+
+Distances count for more along directions in which the classes' means differ, as in discriminant
+adaptive neighborhoods (Hastie and Tibshirani 1996): samples that differ in others are as good.
 """
 
 from __future__ import annotations
@@ -14,19 +16,18 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from skokde._engine._neighbors import votes_of_nearest
+from skokde._engine._neighbors import votes_of_near
 from skokde._engine.discriminants import Discriminant
-from skokde._engine.missing import by_known_features
+from skokde._engine.missing import patterns
 from skokde._engine.mixture import Mixture
 from skokde._engine.whitening import FactorFrame, Frame
 
-# So many samples vote, or fewer if that takes more components than these: a row's own may be one.
+# What is near goes by so many samples, in no more components. There are no more votes.
 N_NEAREST = 8
-MOST_COMPONENTS = N_NEAREST + 1
+# Of the kernels by which samples vote, as a share of the distance up to which these are.
+WIDTH = 1 / 3
 # The shares of the classes among all samples vote as so many samples.
-PRIOR_COUNT = 1.0
-# Of the logarithms: the smaller they are, the more has to speak for a large exponent in the pool.
-SCALE = 0.5
+PRIOR_COUNT = 0.1
 # From the center: what is farther is as if it were no farther, as a square must not overflow.
 FARTHEST = 1e150
 # Of the classes' means, in standard deviations within the classes: a square distance counts for
@@ -116,7 +117,7 @@ class Neighbors(NamedTuple):
         return self._replace(metric=metric, points=metric.points(means))
 
     def log_ratios(self, X: np.ndarray, own: np.ndarray | None = None) -> np.ndarray:
-        """Logarithms of the classes' shares by votes, as ratios to those of all, and scaled.
+        """Logarithms of the classes' shares by votes, as ratios to those of all.
 
         Parameters
         ----------
@@ -130,27 +131,29 @@ class Neighbors(NamedTuple):
         (n, n_classes) array
             Zero, where nothing is known of a row.
         """
-        is_learned = np.zeros(len(X), dtype=bool) if own is None else own >= 0
-        votes = np.empty((len(X), len(self.shares)))
-        votes[~is_learned] = self._votes(X[~is_learned], N_NEAREST)
-        if is_learned.any():
-            of_learned, codes = self._votes(X[is_learned], N_NEAREST + 1), own[is_learned]
-            of_learned[np.arange(len(codes)), codes] -= 1.0
-            votes[is_learned] = np.maximum(of_learned, 0.0)
+        own = np.full(len(X), -1) if own is None else own
+        votes = self._votes(X, own)
         totals = votes.sum(axis=1, keepdims=True) + PRIOR_COUNT
-        return SCALE * np.log((votes / self.shares + PRIOR_COUNT) / totals)
+        return np.log((votes / self.shares + PRIOR_COUNT) / totals)
 
-    def _votes(self, X: np.ndarray, n_samples: int) -> np.ndarray:
+    def _votes(self, X: np.ndarray, own: np.ndarray) -> np.ndarray:
         if np.isnan(X).any():
-            return by_known_features(
-                X, lambda f, rows: self.marginal(f)._votes(rows, n_samples), self.shares.shape
-            )
-        return votes_of_nearest(
+            votes = np.zeros((len(X), len(self.shares)))
+            for rows, features in patterns(X):
+                if len(features):
+                    # Of what is known of all features the marginal differs by rounding.
+                    of_known = self if len(features) == X.shape[1] else self.marginal(features)
+                    known = X[rows].take(features, axis=1)
+                    votes[rows] = of_known._votes(known, own[rows])
+            return votes
+        return votes_of_near(
             self.metric.points(X),
             self.points,
             self.counts,
             self.codes,
+            own,
             len(self.shares),
-            n_samples,
-            MOST_COMPONENTS,
+            N_NEAREST,
+            N_NEAREST,
+            WIDTH,
         )
