@@ -24,7 +24,7 @@ from skokde._incomplete import Waiting
 from skokde._validation import TINY
 
 # To be raised when what is stored changes; older formats stay readable.
-FORMAT = 10
+FORMAT = 11
 
 # The fields of the engine's tuples that are such tuples, or lists of them.
 PARTS: dict[type, dict[str, type]] = {

@@ -33,7 +33,8 @@ MEMORIES_OF_3, DISCRIMINANTS_OF_3 = 2, 3
 ESTIMATES_OF_5, ALIKE_OF_5, GAUSSIANS_OF_5 = 24, 3, 5
 
 # Until format 7: shapes of full covariances; until 8: groups of each, and what was pooled besides,
-# without short memories and with them. Until 9 votes were the last one, beside more than one group.
+# without short memories and with them. Until 9 votes were the last one, beside more than one group;
+# and until 10, beside the scales.
 SHAPES_OF_7, SIDES_OF_8, DISCRIMINANTS_OF_8, OTHERS_OF_8 = 3, 2, 1, 6
 
 
@@ -59,6 +60,8 @@ def upgraded(stored: Mapping[str, Any]) -> dict[str, Any]:
         state = _from_8(state)
     if number <= 9:
         state = _from_9(state)
+    if number <= 10:
+        state = _from_10(state)
     return state
 
 
@@ -227,4 +230,18 @@ def _from_9(state: dict[str, Any]) -> dict[str, Any]:
     pool = state["_calibration"]["pool"]
     has_votes = _n_groups_of_8(state) > 1  # one of these is that of votes
     pool = _with_densities(pool, len(pool["exponents"]) - has_votes, 1)
+    return state | {"_calibration": state["_calibration"] | {"pool": pool}}
+
+
+def _from_10(state: dict[str, Any]) -> dict[str, Any]:
+    """With logarithms of votes as they are, where the pool had a half of them."""
+    if "_calibration" not in state or _n_groups_of_8(state) <= 2:  # one of these is that of scales
+        return state
+    pool = state["_calibration"]["pool"]
+    n = len(pool["exponents"])
+    unit = np.ones(len(pool["precision"]))
+    unit[n - 1] = 0.5
+    prior = PRIOR_PRECISION * np.eye(len(unit))
+    precision = prior + (pool["precision"] - prior) / np.outer(unit, unit)
+    pool = pool | {"exponents": unit[:n] * pool["exponents"], "precision": precision}
     return state | {"_calibration": state["_calibration"] | {"pool": pool}}

@@ -330,12 +330,42 @@ def test_pools_of_format_9_have_the_scales_of_today(covariance_type, bandwidth, 
     stored = {"_format": 9, "_calibration": calibration, "_class_memory": class_memory}
     new = upgraded(stored)["_calibration"]
     scale = n - has_votes
-    expected = [*range(1, scale + 1), 0.0, *range(scale + 1, n + 1)]
+    expected = [*range(1, scale + 1), 0.0, *(0.5 * np.arange(scale + 1, n + 1))]
     assert new["pool"]["exponents"].tolist() == expected
-    at = np.delete(np.arange(n + 4), scale)
-    np.testing.assert_array_equal(new["pool"]["precision"][np.ix_(at, at)], old["precision"])
+    at, kept = np.delete(np.arange(n + 4), scale), np.ones(n + 3, dtype=bool)
+    kept[scale:n] = False  # votes had another unit
+    precision, same = new["pool"]["precision"][np.ix_(at, at)], np.ix_(kept, kept)
+    np.testing.assert_allclose(precision[same], old["precision"][same], rtol=1e-12, atol=1e-12)
     assert new["pool"]["precision"][scale, scale] == PRIOR_PRECISION
     assert new["replay"] == {}
+
+
+@pytest.mark.parametrize("memory", [1.0, "predictive"])
+@pytest.mark.parametrize("bandwidth", ["predictive", "okde"])
+@pytest.mark.parametrize("covariance_type", ["full", "diag", LowRankCovariance(1)])
+def test_pools_of_format_10_have_the_votes_in_the_unit_of_today(covariance_type, bandwidth, memory):
+    X, y = stream()
+    parameters = {"bandwidth": bandwidth, "forgetting_factor": memory}
+    classifier = OnlineKDEClassifier(covariance_type=covariance_type, **parameters)
+    pool = classifier.fit(np.hstack([X, X[::-1]]), y)._calibration.pool
+    n, has_votes = len(pool.exponents), bandwidth == "predictive"
+    root = np.random.default_rng(0).normal(size=(n + 3, n + 3))
+    learned = root @ root.T
+    exponents, precision = np.arange(1.0, n + 1.0), PRIOR_PRECISION * np.eye(n + 3) + learned
+    calibration = {"pool": pool._asdict() | {"exponents": exponents, "precision": precision}}
+    class_memory = None if memory == 1.0 else {}
+    stored = {"_format": 10, "_calibration": calibration, "_class_memory": class_memory}
+    before = copy.deepcopy(stored)
+    new = upgraded(stored)["_calibration"]["pool"]
+    unit = np.ones(n + 3)
+    if has_votes:
+        unit[n - 1] = 0.5
+    np.testing.assert_array_equal(new["exponents"], unit[:n] * exponents)
+    # What predictions say of weights, which are the same but for their units, is as it was.
+    weights = np.random.default_rng(1).normal(size=n + 3)
+    curvature = (new["precision"] - PRIOR_PRECISION * np.eye(n + 3)) @ (unit * weights)
+    np.testing.assert_allclose(unit * weights @ curvature, weights @ learned @ weights)
+    np.testing.assert_equal(stored, before)
 
 
 @pytest.mark.parametrize("n_shapes", [2, 4])
