@@ -112,6 +112,8 @@ class Frame(NamedTuple):
     def stretched(self, factors: np.ndarray, directions: np.ndarray | None) -> Frame:
         """The coordinates of which the parts along some directions are longer by these factors.
 
+        They are for points: what is done with covariances takes the matrix to be symmetric.
+
         Parameters
         ----------
         factors : (r,) array, positive
