@@ -290,19 +290,23 @@ def test_pools_of_format_7_have_the_densities_of_today(covariance_type, memory):
     assert len(new) == len(pool.exponents)
 
 
-@pytest.mark.parametrize("memory", [1.0, "predictive"])
-@pytest.mark.parametrize("bandwidth", ["predictive", "okde"])
-@pytest.mark.parametrize("covariance_type", ["full", "diag", LowRankCovariance(1)])
-def test_pools_of_format_8_have_the_votes_of_today(covariance_type, bandwidth, memory):
+def every_pool(test):
+    test = pytest.mark.parametrize("memory", [1.0, "predictive"])(test)
+    test = pytest.mark.parametrize("bandwidth", ["predictive", "okde"])(test)
+    structures = ["full", "diag", LowRankCovariance(1)]
+    return pytest.mark.parametrize("covariance_type", structures)(test)
+
+
+def pool_of_today(covariance_type, bandwidth, memory):
     X, y = stream()
-    X = np.hstack([X, X[::-1]])
-    pool = (
-        OnlineKDEClassifier(
-            covariance_type=covariance_type, bandwidth=bandwidth, forgetting_factor=memory
-        )
-        .fit(X, y)
-        ._calibration.pool
-    )
+    parameters = {"bandwidth": bandwidth, "forgetting_factor": memory}
+    classifier = OnlineKDEClassifier(covariance_type=covariance_type, **parameters)
+    return classifier.fit(np.hstack([X, X[::-1]]), y)._calibration.pool
+
+
+@every_pool
+def test_pools_of_format_8_have_the_votes_of_today(covariance_type, bandwidth, memory):
+    pool = pool_of_today(covariance_type, bandwidth, memory)
     n = len(pool.exponents) - (bandwidth == "predictive") - 1
     old = pool._asdict() | {"exponents": np.arange(1.0, n + 1.0), "precision": np.eye(n + 3)}
     calibration, class_memory = {"pool": old, "replay": {}}, None if memory == 1.0 else {}
@@ -314,14 +318,9 @@ def test_pools_of_format_8_have_the_votes_of_today(covariance_type, bandwidth, m
     assert new["replay"] == {}  # what earlier rows have does not concern the votes
 
 
-@pytest.mark.parametrize("memory", [1.0, "predictive"])
-@pytest.mark.parametrize("bandwidth", ["predictive", "okde"])
-@pytest.mark.parametrize("covariance_type", ["full", "diag", LowRankCovariance(1)])
+@every_pool
 def test_pools_of_format_9_have_the_scales_of_today(covariance_type, bandwidth, memory):
-    X, y = stream()
-    parameters = {"bandwidth": bandwidth, "forgetting_factor": memory}
-    classifier = OnlineKDEClassifier(covariance_type=covariance_type, **parameters)
-    today = classifier.fit(np.hstack([X, X[::-1]]), y)._calibration.pool
+    today = pool_of_today(covariance_type, bandwidth, memory)
     has_votes = bandwidth == "predictive"
     n = len(today.exponents) - 1
     root = np.random.default_rng(0).normal(size=(n + 3, n + 3))
@@ -340,14 +339,9 @@ def test_pools_of_format_9_have_the_scales_of_today(covariance_type, bandwidth, 
     assert new["replay"] == {}
 
 
-@pytest.mark.parametrize("memory", [1.0, "predictive"])
-@pytest.mark.parametrize("bandwidth", ["predictive", "okde"])
-@pytest.mark.parametrize("covariance_type", ["full", "diag", LowRankCovariance(1)])
+@every_pool
 def test_pools_of_format_10_have_the_votes_in_the_unit_of_today(covariance_type, bandwidth, memory):
-    X, y = stream()
-    parameters = {"bandwidth": bandwidth, "forgetting_factor": memory}
-    classifier = OnlineKDEClassifier(covariance_type=covariance_type, **parameters)
-    pool = classifier.fit(np.hstack([X, X[::-1]]), y)._calibration.pool
+    pool = pool_of_today(covariance_type, bandwidth, memory)
     n, has_votes = len(pool.exponents), bandwidth == "predictive"
     root = np.random.default_rng(0).normal(size=(n + 3, n + 3))
     learned = root @ root.T
