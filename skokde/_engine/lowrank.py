@@ -204,6 +204,19 @@ def decompose(
     )
 
 
+def stretched(points: np.ndarray, factors: np.ndarray, directions: np.ndarray) -> np.ndarray:
+    """Points (n, d) of which the parts along directions are longer by these factors.
+
+    Parameters
+    ----------
+    points : (n, d) array
+    factors : (r,) array
+    directions : (r, d) array
+        Orthonormal.
+    """
+    return points + (points @ directions.T * (factors - 1.0)) @ directions
+
+
 class Whitener:
     """The linear map of coordinates in which a covariance of low rank becomes the identity.
 
@@ -229,8 +242,7 @@ class Whitener:
 
     def points(self, X: np.ndarray) -> np.ndarray:
         """Rows (n, d) in the new coordinates."""
-        u = X / self.deviations
-        return u + ((u @ self.axes.T) * (1.0 / self.lengths - 1.0)) @ self.axes
+        return stretched(X / self.deviations, 1.0 / self.lengths, self.axes)
 
     @property
     def squares(self) -> np.ndarray:
@@ -240,8 +252,7 @@ class Whitener:
 
     def points_back(self, points: np.ndarray) -> np.ndarray:
         """Rows of points."""
-        along = (points @ self.axes.T) * (self.lengths - 1.0)
-        return self.deviations * (points + along @ self.axes)
+        return self.deviations * stretched(points, self.lengths, self.axes)
 
 
 class FactorMixture(NamedTuple):

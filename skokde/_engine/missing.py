@@ -15,7 +15,10 @@ def patterns(X: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
 
 
 def by_known_features(
-    X: np.ndarray, function: Callable[[np.ndarray, np.ndarray], np.ndarray], shape: tuple[int, ...]
+    X: np.ndarray,
+    function: Callable[..., np.ndarray],
+    shape: tuple[int, ...],
+    *others: np.ndarray,
 ) -> np.ndarray:
     """Results (n, *shape) for rows, of what is known of each.
 
@@ -24,9 +27,11 @@ def by_known_features(
     X : (n, d) array
         NaN is missing.
     function : callable
-        Called with the numbers of the features that some rows have, and these rows without the
-        others; it returns a (n_rows, *shape) array.
+        Called with the numbers of the features that some rows have, these rows without the
+        other features, and what `others` have of these rows; it returns a (n_rows, *shape) array.
     shape : tuple of int
+    *others : (n, ...) arrays
+        What else there is of each row.
 
     Returns
     -------
@@ -36,7 +41,8 @@ def by_known_features(
     out = np.zeros((len(X), *shape))
     for rows, features in patterns(X):
         if len(features):
-            out[rows] = function(features, X[rows].take(features, axis=1))
+            known = X[rows].take(features, axis=1)
+            out[rows] = function(features, known, *(other[rows] for other in others))
     return out
 
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from skokde._engine._neighbors import votes_of_near
 from skokde._engine.discriminants import Discriminant
-from skokde._engine.missing import patterns
+from skokde._engine.missing import by_known_features
 from skokde._engine.mixture import Mixture
 from skokde._engine.whitening import FactorFrame, Frame
 
@@ -138,14 +138,13 @@ class Neighbors(NamedTuple):
 
     def _votes(self, X: np.ndarray, own: np.ndarray) -> np.ndarray:
         if np.isnan(X).any():
-            votes = np.zeros((len(X), len(self.shares)))
-            for rows, features in patterns(X):
-                if len(features):
-                    # Of what is known of all features the marginal differs by rounding.
-                    of_known = self if len(features) == X.shape[1] else self.marginal(features)
-                    known = X[rows].take(features, axis=1)
-                    votes[rows] = of_known._votes(known, own[rows])
-            return votes
+
+            def of_known(features: np.ndarray, rows: np.ndarray, own: np.ndarray) -> np.ndarray:
+                # The marginal of all features differs by rounding.
+                known = self if len(features) == X.shape[1] else self.marginal(features)
+                return known._votes(rows, own)
+
+            return by_known_features(X, of_known, self.shares.shape, own)
         return votes_of_near(
             self.metric.points(X),
             self.points,

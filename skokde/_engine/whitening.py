@@ -19,7 +19,7 @@ from skokde._engine.covariance import (
     flatten,
     structure_of,
 )
-from skokde._engine.lowrank import Whitener, noise
+from skokde._engine.lowrank import Whitener, noise, stretched
 from skokde._engine.mixture import Mixture
 from skokde._engine.outliers import inliers, moments_of
 from skokde._engine.shrinkage import noise_in, share_of_target, shrink_covariance
@@ -239,19 +239,6 @@ class Whitening(NamedTuple):
         """The frame by no more than a share of the correlations that the samples have."""
         frame, spectrum = self.frame, self.spectrum.with_correlations(share)
         return frame_of_spectrum(frame.center, frame.spread, spectrum, frame.structure)
-
-
-def stretched(points: np.ndarray, factors: np.ndarray, directions: np.ndarray) -> np.ndarray:
-    """Points (n, d) of which the parts along directions are longer by these factors.
-
-    Parameters
-    ----------
-    points : (n, d) array
-    factors : (r,) array
-    directions : (r, d) array
-        Orthonormal.
-    """
-    return points + (points @ directions.T * (factors - 1.0)) @ directions
 
 
 def frame_of_covariance(
