@@ -15,6 +15,7 @@ from skokde._engine.discriminants import (
     class_scales,
     log_ratios_by_scale,
 )
+from skokde._engine.shrinkage import pooled_within_covariance
 from skokde._engine.whitening import frame_of
 from skokde.covariance import LowRankCovariance
 
@@ -170,6 +171,24 @@ def test_scales_tell_what_normal_distributions_do_and_no_more_far_out(d):
     assert not got[:, 1].any()
     far = log_ratios_by_scale(np.array([[d + 3 * np.sqrt(2 * d)], [1e300]]), scales[:1], d)
     np.testing.assert_array_equal(far[0], far[1])
+
+
+@both_structures
+def test_a_covariance_that_is_too_small_for_the_classes_is_found_anew(covariance_type):
+    counts, means, _, held = moments_of(4, covariance_type)
+    moments = [[m] for m in zip(counts, means, held, strict=False)]
+    within = pooled_within_covariance([m for (m,) in moments])
+    structure, X = STRUCTURES[covariance_type], np.random.default_rng(1).normal(size=(9, 4))
+    latest = Discriminants.of(moments, within, structure).log_ratios(X)
+    for share, is_latest in [(0.1, True), (0.8, False)]:
+        logs = Discriminants.of(moments, share * within, structure).log_ratios(X)
+        assert np.array_equal(logs, latest) == is_latest
+    of_constant = within.copy()
+    of_constant[0] = 0.0
+    if covariance_type == "full":
+        of_constant[:, 0] = 0.0
+    logs = Discriminants.of(moments, of_constant, structure).log_ratios(X)
+    np.testing.assert_array_equal(logs, latest)
 
 
 @both_structures

@@ -21,7 +21,7 @@ from skokde._engine.covariance import CovarianceStructure
 from skokde._engine.missing import by_known_features
 from skokde._engine.outliers import Moments
 from skokde._engine.shrinkage import pooled_within_covariance, share_of_target, shrink_covariance
-from skokde._engine.whitening import FactorFrame, Frame, constant_features, frame_of
+from skokde._engine.whitening import FactorFrame, Frame, frame_of
 
 # Of the t distributions.
 DEGREES_OF_FREEDOM = 3.0
@@ -30,6 +30,9 @@ FARTHEST_MEAN = 1e150
 # Scales are those of normal distributions, whose tails data hardly ever have: a row is as if it
 # were no farther than the mean square distance and so many of its standard deviations.
 FARTHEST_SQUARE = 3.0
+# The covariance within the classes is that of some rows before. Where what deviates from their
+# means is so many times as much it is found anew: a feature was constant, or outliers are none now.
+OUTDATED = 2.0
 
 
 class Discriminant(NamedTuple):
@@ -53,6 +56,13 @@ class Discriminant(NamedTuple):
         """Of the means (n_classes, d) of the classes, and the covariance within them."""
         frame = frame_of(means.mean(axis=0), covariance, structure)
         return cls(frame, frame.points(means))
+
+    @classmethod
+    def of_moments(
+        cls, moments: Sequence[Moments], covariance: np.ndarray, structure: CovarianceStructure
+    ) -> Discriminant:
+        """The same of the moments of each class."""
+        return cls.of(np.array([mean for _, mean, _ in moments]), covariance, structure)
 
     def marginal(self, features: np.ndarray) -> Discriminant:
         """Of some of the features, by an array of their numbers."""
@@ -101,14 +111,19 @@ class Discriminants(NamedTuple):
             Within the classes, of all samples.
         structure : CovarianceStructure
         """
-        linear = []
-        for number, of_classes in enumerate(zip(*moments, strict=True)):
-            means = np.array([mean for _, mean, _ in of_classes])
-            within = covariance_within(of_classes, covariance, is_memory=number > 0)
-            linear.append(Discriminant.of(means, within, structure))
-        of_all = [of_class[0] for of_class in moments]
+        of_all, *of_memories = zip(*moments, strict=True)
         counts = np.array([count for count, *_ in of_all])
-        return cls(tuple(linear), counts, class_scales(of_all, linear[0].frame))
+        of_samples = Discriminant.of_moments(of_all, covariance, structure)
+        scales = class_scales(of_all, of_samples.frame)
+        if counts @ scales > OUTDATED * counts.sum():
+            latest = pooled_within_covariance(of_all)
+            of_samples = Discriminant.of_moments(of_all, latest, structure)
+            scales = class_scales(of_all, of_samples.frame)
+        linear = [of_samples]
+        for of_memory in of_memories:
+            within = covariance_within_memory(of_memory, covariance)
+            linear.append(Discriminant.of_moments(of_memory, within, structure))
+        return cls(tuple(linear), counts, scales)
 
     def marginal(self, features: np.ndarray) -> Discriminants:
         """Of some of the features, by an array of their numbers."""
@@ -170,12 +185,8 @@ def class_scales(moments: Sequence[Moments], frame: Frame | FactorFrame) -> np.n
     return (1.0 - shares) * squares + shares
 
 
-def covariance_within(
-    moments: Sequence[Moments],
-    covariance: np.ndarray,
-    is_memory: bool,
-) -> np.ndarray:
-    """The covariance within classes, of all samples or of a short memory.
+def covariance_within_memory(moments: Sequence[Moments], covariance: np.ndarray) -> np.ndarray:
+    """The covariance within classes of a short memory.
 
     Parameters
     ----------
@@ -183,16 +194,6 @@ def covariance_within(
         Of each class.
     covariance : (d, d) or (d,) array
         Of all samples, as it was last found.
-    is_memory : bool
     """
-    if is_memory:
-        latest = pooled_within_covariance(list(moments))
-        return shrink_covariance(latest, sum(count for count, *_ in moments), covariance)
-    center = np.mean([mean for _, mean, _ in moments], axis=0)
-    constant = constant_features(center, covariance)
-    if not constant.any():
-        return covariance
-    latest = pooled_within_covariance(list(moments))
-    # With a feature that was constant in all data and is no longer, means would be apart by many
-    # of the deviations that are put in for it.
-    return latest if (constant & ~constant_features(center, latest)).any() else covariance
+    latest = pooled_within_covariance(moments)
+    return shrink_covariance(latest, sum(count for count, *_ in moments), covariance)

@@ -6,6 +6,8 @@ the features, in some directions of the correlated ones; and too little in other
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from skokde._engine.covariance import CovarianceStructure, Spectrum, structure_of
@@ -110,7 +112,7 @@ def shrink_shares(shares: np.ndarray, count: float) -> np.ndarray:
 
 
 def pooled_within_covariance(
-    moments: list[tuple[float, np.ndarray, np.ndarray]], *, keeps_noise: bool = False
+    moments: Sequence[tuple[float, np.ndarray, np.ndarray]], *, keeps_noise: bool = False
 ) -> np.ndarray:
     """What the covariance of a class is shrunk to: the average within all of the classes.
 
@@ -120,7 +122,7 @@ def pooled_within_covariance(
 
     Parameters
     ----------
-    moments : list of (float, (d,) array, (d, d) or (d,) array)
+    moments : sequence of (float, (d,) array, (d, d) or (d,) array)
         Count, mean and covariance of each class, none empty.
     keeps_noise : bool, default=False
         Whether the correlations of all data stay as they are.
