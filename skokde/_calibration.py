@@ -21,9 +21,11 @@ import numpy as np
 from skokde._engine.class_density import ClassDensity, build_class_density
 from skokde._engine.discriminants import Discriminants
 from skokde._engine.experts import discriminant_moments
+from skokde._engine.feature_weights import learn_feature_weights
 from skokde._engine.kde import in_boxes, log_sum
+from skokde._engine.mixture import Mixture
 from skokde._engine.neighbors import NeighborMetric, Neighbors
-from skokde._engine.outliers import inlier_moments
+from skokde._engine.outliers import Moments, inlier_moments
 from skokde._engine.pooling import LogLinearPool, learn_pool
 from skokde._engine.recent import counts_of_runs
 from skokde._engine.shrinkage import pooled_within_covariance
@@ -164,6 +166,8 @@ class Calibration(NamedTuple):
         each one may change much of it then.
     transformation : Transformation or None
         To coordinates in which classes are pooled by more densities; found with the covariance.
+    feature_weights : (d,) array or None
+        In distances between samples that vote for their classes; found with the covariance.
     refreshed : int
         The position where they were found.
     position : int
@@ -181,6 +185,7 @@ class Calibration(NamedTuple):
     pool: LogLinearPool
     covariance: np.ndarray | None
     transformation: Transformation | None
+    feature_weights: np.ndarray | None
     refreshed: int
     position: int
     next_checkpoint: int
@@ -191,7 +196,7 @@ class Calibration(NamedTuple):
     @classmethod
     def start(cls, n_classes: int) -> Calibration:
         pool = LogLinearPool.start(n_classes, np.array([1.0, 0.0, 0.0]))
-        return cls(pool, None, None, 0, 0, FIRST_CHECKPOINT, None, None, None)
+        return cls(pool, None, None, None, 0, 0, FIRST_CHECKPOINT, None, None, None)
 
     def adapted(self, settings: Settings) -> Calibration:
         """With a pool of the settings' densities, if they are others than before."""
@@ -287,13 +292,22 @@ class Calibration(NamedTuple):
             return calibration._replace(next_checkpoint=self.position + FIRST_CHECKPOINT)
         first, d = first_window(len(mixtures)), mixtures[0].n_features
         if self.position < min(first, FEW_ROWS * d):
-            calibration = calibration._replace(covariance=None, transformation=None)
+            calibration = calibration._replace(
+                covariance=None, transformation=None, feature_weights=None
+            )
         # All that is scored follows the covariance, so it does not change with short windows.
         elif self.position <= first or self.position >= self.refreshed + share(self.refreshed):
             moments = [inlier_moments(mixture) for mixture in mixtures]
+            covariance = pooled_within_covariance(moments, keeps_noise=settings.keeps_noise)
             calibration = calibration._replace(
-                covariance=pooled_within_covariance(moments, keeps_noise=settings.keeps_noise),
+                covariance=covariance,
                 transformation=settings.transformation_of(mixtures, moments),
+                feature_weights=found_feature_weights(
+                    mixtures,
+                    moments,
+                    settings._replace(shrinkage_target=covariance),
+                    self.feature_weights,
+                ),
                 refreshed=self.position,
             )
         if self.position < first:
@@ -361,7 +375,9 @@ class Calibration(NamedTuple):
         mixtures = [pending.states[code].mixture for code in seen]
         transformation = self.transformation or settings.transformation_of(mixtures)
         settings = settings._replace(
-            shrinkage_target=self.covariance, transformation=transformation
+            shrinkage_target=self.covariance,
+            transformation=transformation,
+            feature_weights=self.feature_weights,
         )
 
         n_components = sum(pending.states[code].mixture.n_components for code in seen)
@@ -410,7 +426,7 @@ def log_ratios_besides(
     own : (n,) array of intp
         See `Neighbors.log_ratios`.
     settings : Settings
-        With the covariance within the classes.
+        With the covariance within the classes, and the weights of features.
 
     Returns
     -------
@@ -418,12 +434,62 @@ def log_ratios_besides(
     """
     moments = [discriminant_moments(state, settings) for state in states]
     discriminants = Discriminants.of(moments, settings.shrinkage_target, settings.structure)
-    others = discriminants.log_ratios(X)
-    if not settings.pools_neighbors:
-        return others
-    metric = NeighborMetric.of(discriminants.linear[0], discriminants.counts)
-    neighbors = Neighbors.of([state.mixture for state in states], metric)
-    return np.concatenate([others, neighbors.log_ratios(X, own)[None]])
+    mixtures = [state.mixture for state in states]
+    votes = [
+        Neighbors.of(mixtures, neighbor_metric(discriminants, settings, number)).log_ratios(X, own)
+        for number in range(settings.n_votes)
+    ]
+    return np.array([*discriminants.log_ratios(X), *votes])
+
+
+def neighbor_metric(
+    discriminants: Discriminants, settings: Settings, number: int
+) -> NeighborMetric:
+    """One of the distances by which near samples vote.
+
+    Parameters
+    ----------
+    discriminants : Discriminants
+    settings : Settings
+        With the weights of features, if they have been learned.
+    number : int
+        That of features is the first one, whitened ones are the second.
+    """
+    of_samples, counts = discriminants.linear[0], discriminants.counts
+    if number:
+        return NeighborMetric.of(of_samples, counts)
+    weights = settings.feature_weights
+    if weights is None:
+        weights = np.ones(of_samples.means.shape[1])
+    return NeighborMetric.of(of_samples, counts, weights)
+
+
+def found_feature_weights(
+    mixtures: Sequence[Mixture],
+    moments: Sequence[Moments],
+    settings: Settings,
+    before: np.ndarray | None = None,
+) -> np.ndarray | None:
+    """Weights of features in the distances of near samples, if these vote for classes.
+
+    Parameters
+    ----------
+    mixtures : sequence of Mixture
+        One for each class.
+    moments : sequence of Moments
+        Theirs.
+    settings : Settings
+        With the covariance within the classes.
+    before : (d,) array, default=None
+        What they were before, if anything.
+    """
+    if not settings.n_votes:
+        return None
+    discriminants = Discriminants.of(
+        [(of_class,) for of_class in moments], settings.shrinkage_target, settings.structure
+    )
+    of_features = neighbor_metric(discriminants, settings._replace(feature_weights=None), 0)
+    return learn_feature_weights(Neighbors.of(mixtures, of_features), before)
 
 
 def followed(class_count: np.ndarray, position: int, settings: Settings) -> float:

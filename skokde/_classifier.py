@@ -13,7 +13,13 @@ from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets, unique_labels
 
 from skokde._base import BaseOnlineKDE, Snapshot, features_of, one_blas_thread, unchanged_on_error
-from skokde._calibration import Calibration, Mapper, PendingBatch, class_scores
+from skokde._calibration import (
+    Calibration,
+    Mapper,
+    PendingBatch,
+    class_scores,
+    neighbor_metric,
+)
 from skokde._density import DENSITY_PARAMETERS, OnlineKDEDensity
 from skokde._engine._append import age_class_counts
 from skokde._engine.class_density import (
@@ -25,7 +31,7 @@ from skokde._engine.class_memory import ClassMemory
 from skokde._engine.discriminants import Discriminants
 from skokde._engine.kde import KDE, in_boxes, in_one_shape, in_parts, log
 from skokde._engine.merging import fades_of
-from skokde._engine.neighbors import NeighborMetric, Neighbors
+from skokde._engine.neighbors import Neighbors
 from skokde._engine.pooling import FARTHEST_CLASS, LogLinearPool, normalized, relative
 from skokde._engine.shrinkage import pooled_within_covariance, shrink_shares
 from skokde._engine.state import Settings, State
@@ -126,8 +132,8 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         each shape and, in columns, for narrow kernels and for wide ones, in transformed coordinates
         (see the notes) and in those of the data; "memory" has those of short memories;
         "discriminant" the s of each q, "scale" that of how widely the classes spread, "neighbors"
-        that of the nearest samples' votes, if they have any; "offset" the b_c; "contamination" is
-        the share of rows of which nothing tells.
+        those of the nearest samples' votes, by distances of features and by whitened ones, as far
+        as they vote; "offset" the b_c; "contamination" is the share of rows of which nothing tells.
     n_features_in_ : int
         Number of features seen.
     feature_names_in_ : ndarray of shape (n_features,)
@@ -160,8 +166,11 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
     arsinh((x - center) / scale), in which Johnson's distributions with the same quantiles as all
     data are normal, feature by feature [4]_: kernels that are narrow in the bulk of a feature are
     wide in its tail there. So do votes of the samples near to a row [5]_, by kernels that all
-    classes share; the covariance within the classes is the unit of distance, which counts for more
-    along directions in which the means of the classes differ [6]_.
+    classes share. They vote twice, unless covariances are without correlations. Once distances are
+    those of features, each in its standard deviation within the classes, and weighted so that votes
+    predict best (neighborhood components analysis [7]_, of one weight for each feature); once the
+    covariance within the classes is their unit. Both count for more along features, or directions,
+    in which the means of the classes differ [6]_.
 
     References
     ----------
@@ -177,6 +186,8 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
        Information Theory 13, 21-27.
     .. [6] T. Hastie, R. Tibshirani (1996). Discriminant adaptive nearest neighbor classification.
        IEEE Transactions on Pattern Analysis and Machine Intelligence 18, 607-616.
+    .. [7] J. Goldberger, S. Roweis, G. Hinton, R. Salakhutdinov (2005). Neighbourhood components
+       analysis. Advances in Neural Information Processing Systems 17, 513-520.
 
     Examples
     --------
@@ -396,13 +407,12 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         # In transformed coordinates nothing is that far.
         plain = groups[sum(scored[: settings.n_pooled_transformed]) :]
         nowhere = np.isneginf(plain.max(axis=(0, 2))) | np.isnan(X).all(axis=1)
-        others = [self._discriminants(X, settings)]
-        if settings.pools_neighbors:
-            votes = np.zeros((1, *groups.shape[1:]))
-            if pool.exponents[-1] > 0.0:
-                votes[0] = self._log_ratios_of_neighbors(X, settings)
-            others.append(votes)
-        log_densities = np.concatenate([groups, *others])
+        votes = np.zeros((settings.n_votes, *groups.shape[1:]))
+        # The last ones, or none.
+        of_votes = pool.exponents[len(pool.exponents) - len(votes) :]
+        for number in np.flatnonzero(of_votes).tolist():
+            votes[number] = self._log_ratios_of_neighbors(X, settings, number)
+        log_densities = np.concatenate([groups, self._discriminants(X, settings), votes])
         codes = self._scored(prior)
         features = np.full_like(log_densities, -FARTHEST)
         features[..., codes] = relative(log_densities[..., codes], FARTHEST_CLASS)
@@ -777,7 +787,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         n_pooled, pool = settings.n_pooled, self._pool(settings)
 
         def make() -> tuple[LogLinearPool, LogLinearPool, tuple[bool, ...]]:
-            pruned = pool.pruned(n_pooled, with_votes=settings.pools_neighbors)
+            pruned = pool.pruned(n_pooled, settings.n_votes)
             scored = pruned.exponents[:n_pooled] > 0.0
             first = settings.n_pooled_transformed
             if not scored[first:].any():  # there is a density in the data's coordinates in any case
@@ -1066,8 +1076,11 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
             target = self._lasting_covariance(settings)
         else:
             target = self._pooled_within_covariance(keeps_noise=settings.keeps_noise)
-        transformation = self._lasting_transformation(settings)
-        return settings._replace(shrinkage_target=target, transformation=transformation)
+        return settings._replace(
+            shrinkage_target=target,
+            transformation=self._lasting_transformation(settings),
+            feature_weights=self._calibration.feature_weights,
+        )
 
     def _pooled_within_covariance(self, *, keeps_noise: bool) -> np.ndarray:
         """The prior for the covariances of the classes, from all data."""
@@ -1118,7 +1131,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
 
     def _of_classes(
         self,
-        name: str,
+        name: Any,
         key: Any,
         codes: Sequence[int],
         function: Callable[[OnlineKDEDensity], Any],
@@ -1161,11 +1174,13 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
             "discriminants", settings.key, lambda: self._make_discriminants(settings)
         )
 
-    def _log_ratios_of_neighbors(self, X: np.ndarray, settings: Settings) -> np.ndarray:
-        """Of all classes (n, n_classes); zero for those without a sample."""
+    def _log_ratios_of_neighbors(
+        self, X: np.ndarray, settings: Settings, number: int
+    ) -> np.ndarray:
+        """Of all classes (n, n_classes) by one of the distances; zero for those without samples."""
         seen = self._is_seen()
         neighbors = self._snapshot.get(
-            "neighbors", settings.key, lambda: self._make_neighbors(settings)
+            ("neighbors", number), settings.key, lambda: self._make_neighbors(settings, number)
         )
         out = np.zeros((len(X), len(seen)))
 
@@ -1175,16 +1190,16 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         self._in_threads(vote, in_parts(np.arange(len(X))))
         return out
 
-    def _make_neighbors(self, settings: Settings) -> Neighbors:
+    def _make_neighbors(self, settings: Settings, number: int) -> Neighbors:
         discriminants = self._known_discriminants(settings)
         metric = self._snapshot.lasting(
-            "metric",
-            discriminants,
-            lambda: NeighborMetric.of(discriminants.linear[0], discriminants.counts),
+            ("metric", number),
+            (discriminants, settings.feature_weights),
+            lambda: neighbor_metric(discriminants, settings, number),
         )
         codes = np.flatnonzero(self._is_seen()).tolist()
         points = self._of_classes(
-            "points", metric, codes, lambda density: metric.points(density._mixture.means)
+            ("points", number), metric, codes, lambda density: metric.points(density._mixture.means)
         )
         return Neighbors.of([density._mixture for density in self._seen()], metric, points)
 

@@ -24,7 +24,7 @@ from skokde._incomplete import Waiting
 from skokde._validation import TINY
 
 # To be raised when what is stored changes; older formats stay readable.
-FORMAT = 11
+FORMAT = 12
 
 # The fields of the engine's tuples that are such tuples, or lists of them.
 PARTS: dict[type, dict[str, type]] = {
@@ -225,6 +225,10 @@ def check_calibration(calibration: Calibration, n_classes: int, d: int) -> None:
     if calibration.transformation is not None:
         expect(calibration.covariance is not None, "covariance", "there with a transformation")
         check_transformation(calibration.transformation, calibration.covariance.shape)
+    weights = calibration.feature_weights
+    if weights is not None:
+        expect(calibration.covariance is not None, "covariance", "there with feature weights")
+        expect_array(weights, "feature weights", (d,), least=TINY)
     if calibration.last is not None:
         expect(len(calibration.last) == 2, "last row")
         expect_rows(calibration.last[0], "last row", (d,))
@@ -234,11 +238,11 @@ def check_calibration(calibration: Calibration, n_classes: int, d: int) -> None:
         expect_rows(replay.rows, "predicted rows", (n, d))
         expect_array(replay.counts, "counts of predicted rows", (n,), least=TINY)
         # Besides these the pool has discriminants, with short memories or without, the classes'
-        # scales, and votes.
+        # scales, and votes of up to two kinds.
         n_pooled = np.shape(replay.log_densities)[-1:]
         expect_array(replay.log_densities, "log-densities of predicted rows", (n, *n_pooled))
         expect(
-            n_densities - n_pooled[0] in range(2, len(MEMORIES) + 3),
+            n_densities - n_pooled[0] in range(2, len(MEMORIES) + 4),
             "log-densities of predicted rows",
             "one for each density that is pooled",
         )

@@ -34,7 +34,7 @@ ESTIMATES_OF_5, ALIKE_OF_5, GAUSSIANS_OF_5 = 24, 3, 5
 
 # Until format 7: shapes of full covariances; until 8: groups of each, and what was pooled besides,
 # without short memories and with them. Until 9 votes were the last one, beside more than one group;
-# and until 10, beside the scales.
+# and until 11, beside the scales.
 SHAPES_OF_7, SIDES_OF_8, DISCRIMINANTS_OF_8, OTHERS_OF_8 = 3, 2, 1, 6
 
 
@@ -62,6 +62,8 @@ def upgraded(stored: Mapping[str, Any]) -> dict[str, Any]:
         state = _from_9(state)
     if number <= 10:
         state = _from_10(state)
+    if number <= 11:
+        state = _from_11(state)
     return state
 
 
@@ -235,7 +237,7 @@ def _from_9(state: dict[str, Any]) -> dict[str, Any]:
 
 def _from_10(state: dict[str, Any]) -> dict[str, Any]:
     """With logarithms of votes as they are, where the pool had a half of them."""
-    if "_calibration" not in state or _n_groups_of_8(state) <= 2:  # one of these is that of scales
+    if not _has_votes(state):
         return state
     pool = state["_calibration"]["pool"]
     n = len(pool["exponents"])
@@ -245,3 +247,20 @@ def _from_10(state: dict[str, Any]) -> dict[str, Any]:
     precision = prior + (pool["precision"] - prior) / np.outer(unit, unit)
     pool = pool | {"exponents": unit[:n] * pool["exponents"], "precision": precision}
     return state | {"_calibration": state["_calibration"] | {"pool": pool}}
+
+
+def _has_votes(state: dict[str, Any]) -> bool:
+    """Whether a classifier of format 10 or 11 has votes; of what was groups one is scales."""
+    return "_calibration" in state and _n_groups_of_8(state) > 2
+
+
+def _from_11(state: dict[str, Any]) -> dict[str, Any]:
+    """With weights of features, and where there are correlations two kinds of votes."""
+    if "_calibration" not in state:
+        return state
+    calibration = state["_calibration"] | {"feature_weights": None}
+    if _has_votes(state) and np.ndim(calibration["covariance"]) == 2:
+        # Those there were, by whitened distances, are the last ones.
+        pool = calibration["pool"]
+        calibration["pool"] = _with_densities(pool, len(pool["exponents"]) - 1, 1)
+    return state | {"_calibration": calibration}

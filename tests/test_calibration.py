@@ -31,6 +31,7 @@ from skokde._calibration import (
 from skokde._engine.class_density import build_class_density
 from skokde._engine.discriminants import Discriminants
 from skokde._engine.experts import reference_part
+from skokde._engine.feature_weights import learn_feature_weights
 from skokde._engine.neighbors import NeighborMetric, Neighbors
 from skokde._engine.pooling import (
     AS_IF_TOLD_APART,
@@ -167,9 +168,11 @@ def test_long_windows_leave_gaps():
     assert windows[-1][1] - windows[-1][0] == LONGEST_WINDOW
 
 
-def discriminants_of(X, y, states, settings, shared):
-    """They follow the rows as kernels do, so that they lack the newest ones."""
+def discriminants_of(X, y, states, settings, shared, *, of_all=False):
+    """They follow the rows as kernels do, so that they lack the newest ones, or are of all."""
     counts = [round(reference_part(state, settings).counts.sum()) for state in states]
+    if of_all:
+        counts = np.bincount(y).tolist()
     moments = []
     for c, n in enumerate(counts):
         rows = X[y == c][:n]
@@ -233,11 +236,17 @@ def by_hand(X, y, n_classes, parameters):
             predicted[c] = predicted[c][-ceil(N_KEPT * shares[c]) :]
         discriminants = discriminants_of(X[before], y[before], states, settings, shared)
         others = [*discriminants.log_ratios(X[rows])]
-        if settings.pools_neighbors:
-            metric = NeighborMetric.of(discriminants.linear[0], discriminants.counts)
-            neighbors = Neighbors.of([state.mixture for state in states], metric)
-            own = np.array([y[i] if i < start else -1 for i in rows])
-            others.append(neighbors.log_ratios(X[rows], own))
+        mixtures = [state.mixture for state in states]
+        own = np.array([y[i] if i < start else -1 for i in rows])
+        if settings.n_votes:
+            of_all = discriminants_of(X[before], y[before], states, settings, shared, of_all=True)
+            of_features = NeighborMetric.of(of_all.linear[0], of_all.counts, np.ones(2))
+            learned = learn_feature_weights(
+                Neighbors.of(mixtures, of_features), so_far._calibration.feature_weights
+            )
+            for kind in [learned, None][: settings.n_votes]:
+                metric = NeighborMetric.of(discriminants.linear[0], discriminants.counts, kind)
+                others.append(Neighbors.of(mixtures, metric).log_ratios(X[rows], own))
         if not pool.count:
             pool = pool._replace(exponents=pool.exponents * trust(start / n_classes, X.shape[1]))
         pool = learn_pool(
@@ -259,6 +268,7 @@ EXPERTS = {
 }
 each_kind_of_experts = pytest.mark.parametrize("experts", EXPERTS)
 N_GROUPS = {"full": {"of all kinds": 6}, "diag": {"of all kinds": 4}}
+N_VOTES = {"full": {"of all kinds": 2}, "diag": {"of all kinds": 1}}
 
 
 @each_kind_of_experts
@@ -269,7 +279,8 @@ def test_pool_is_learned_from_predictions_of_each_window(covariance_type, expert
     classifier = OnlineKDEClassifier(**parameters).fit(X, y)
     expected = by_hand(X, y, 3, parameters)
     pool = classifier._calibration.pool
-    n_others = 2 + (experts == "of all kinds")  # a discriminant, scales, and votes
+    # A discriminant, scales, and votes.
+    n_others = 2 + N_VOTES[covariance_type].get(experts, 0)
     assert len(pool.exponents) == n_others + N_GROUPS[covariance_type].get(experts, 1)
     assert pool.count > 20.0
     np.testing.assert_allclose(pool.weights, expected.weights, atol=1e-5)
@@ -364,8 +375,8 @@ def test_probabilities_are_those_of_the_pool(covariance_type, threshold):
     np.testing.assert_allclose(classifier._calibration.covariance, shared, rtol=1e-9)
     discriminants = discriminants_of(X, y, classifier._states(), settings, shared)
     q, by_scale = discriminants.log_ratios(new)
-    votes = settings.pools_neighbors
-    pool = classifier._calibration.pool.pruned(len(log_densities), with_votes=votes)
+    votes = settings.n_votes
+    pool = classifier._calibration.pool.pruned(len(log_densities), votes)
     if threshold == "predictive":  # some groups are not scored
         assert not pool.exponents.all()
     else:
@@ -381,8 +392,8 @@ def test_probabilities_are_those_of_the_pool(covariance_type, threshold):
     assert s > 0.0
     t = np.delete(pool.exponents, len(log_densities))
     log_densities.append(by_scale)
-    if votes:
-        log_densities.append(classifier._log_ratios_of_neighbors(new, settings))
+    for number in range(votes):
+        log_densities.append(classifier._log_ratios_of_neighbors(new, settings, number))
     tempered = sum(t_j * logs for t_j, logs in zip(t, log_densities, strict=True))
     shares = twins.shrunk_prior(classifier.class_count_)
     expected = contaminated(classifier, np.log(shares) + b + tempered + s * q, shares)
@@ -439,7 +450,7 @@ def test_before_the_first_window_ends_it_is_bayes_rule_tempered():
         first = settings.first_exponents[: len(exponents)]
         np.testing.assert_allclose(first, exponents, rtol=1e-15)
         pool = classifier._calibration.pool.adapted(settings.first_exponents)
-        np.testing.assert_allclose(pool.weights, [*exponents, *[0.0] * 6], rtol=1e-15)
+        np.testing.assert_allclose(pool.weights, [*exponents, *[0.0] * 7], rtol=1e-15)
         exponents = power * exponents + (1.0 - power) * np.repeat([0.0, 1 / 4, 0.0], 2)
         densities = [d._class_density(settings) for d in classifier.estimators_]
         logs = np.column_stack([density.log_densities(X) @ exponents for density in densities])
@@ -456,9 +467,9 @@ def test_before_the_first_window_ends_it_is_bayes_rule_tempered():
 @pytest.mark.parametrize(
     ("covariance_type", "cautious"),
     [
-        ("full", [0.0, 0.0, 0.25, 0.25, 0.0, 0.0, 0.5, 0.0, 0.0]),
+        ("full", [0.0, 0.0, 0.25, 0.25, 0.0, 0.0, 0.5, 0.0, 0.0, 0.0]),
         ("diag", [0.0, 0.0, 0.25, 0.25, 0.5, 0.0, 0.0]),
-        ("lowrank", [1 / 6, 1 / 6, 1 / 12, 1 / 12, 0.5, 0.0, 0.0]),
+        ("lowrank", [1 / 6, 1 / 6, 1 / 12, 1 / 12, 0.5, 0.0, 0.0, 0.0]),
     ],
 )
 def test_few_rows_tell_nothing_of_correlations(covariance_type, cautious):
@@ -710,7 +721,7 @@ def wrong_by_chance(n, share):
 
 def test_labels_that_are_wrong_by_chance_are_allowed_for(monkeypatch):
     # Votes of the nearest samples have wrong labels in them; without votes the pool finds a share.
-    monkeypatch.setattr(Settings, "pools_neighbors", False)
+    monkeypatch.setattr(Settings, "n_votes", 0)
     X, y, noisy, _ = wrong_by_chance(3000, 0.05)
     clean, classifier = (OnlineKDEClassifier().fit(X, labels) for labels in (y, noisy))
     contaminations = [c._calibration.pool.contamination for c in (clean, classifier)]
@@ -899,7 +910,8 @@ def test_a_row_far_out_is_no_surer_than_what_was_learned(covariance_type):
     far = np.array([[20.0, 20.0], [30.0, -20.0]])
     joint = classifier.predict_joint_log_proba(far)
     assert (np.abs(np.diff(joint)) > 2.0 * FARTHEST_CLASS).all()
-    pruned = pool.pruned(classifier._scoring_settings().n_pooled, with_votes=True)
+    settings = classifier._scoring_settings()
+    pruned = pool.pruned(settings.n_pooled, settings.n_votes)
     most = pruned.exponents.sum() * FARTHEST_CLASS
     most += np.ptp(log_prior + pruned.offsets)
     assert (classifier.predict_log_proba(far) >= -most - 1e-9).all()

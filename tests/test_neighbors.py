@@ -7,6 +7,7 @@ from sklearn.metrics import log_loss
 from sklearn.metrics.pairwise import euclidean_distances
 from sklearn.neighbors import NearestNeighbors as SklearnNeighbors
 
+import skokde._calibration as calibration_module
 from marks import quick
 from skokde import OnlineKDEClassifier
 from skokde._engine import neighbors as module
@@ -37,14 +38,16 @@ def covariance_of(d, covariance_type):
 COUNTS = 10.0 * SHARES
 
 
-def metric_of(covariance, structure, means):
-    return NeighborMetric.of(Discriminant.of(means, covariance, structure), COUNTS)
+def metric_of(covariance, structure, means, weights=None):
+    """Whitened, unless there are weights of features."""
+    return NeighborMetric.of(Discriminant.of(means, covariance, structure), COUNTS, weights)
 
 
 def metric(d, covariance_type="full", means=None):
-    """That of classes with the same mean, by default."""
+    """That of classes with the same mean, by default; of features, if it is diagonal."""
     means = np.ones((3, d)) if means is None else means
-    return metric_of(covariance_of(d, covariance_type), STRUCTURES[covariance_type], means)
+    weights = np.ones(d) if covariance_type == "diag" else None
+    return metric_of(covariance_of(d, covariance_type), STRUCTURES[covariance_type], means, weights)
 
 
 def means_of(d):
@@ -205,6 +208,26 @@ def test_distances_of_low_rank_are_those_of_the_same_full_covariance():
     np.testing.assert_allclose(low_rank.frame.points_back(low_rank.points(X)), X)
 
 
+@pytest.mark.parametrize("covariance_type", ["full", "diag", "lowrank"])
+def test_distances_of_features_have_their_weights_and_no_correlations(covariance_type):
+    d, weights = 5, np.array([0.1, 1.0, 3.0, 2.0, 0.5])
+    structure, dense = STRUCTURES[covariance_type], covariance_of(d, "full")
+    held = {"full": dense, "diag": np.diag(dense).copy()}.get(covariance_type)
+    if held is None:
+        structure, held = LowRankCovariance(1), np.vstack([np.diag(dense), np.ones(d)])
+    X, means = rows_of_classes(20, d)[0], means_of(d)
+    coordinates = metric_of(held, structure, means, weights)
+    # Weights are besides how far the means spread, which goes by the variances.
+    spreads = np.sqrt(SHARES @ np.square(means - SHARES @ means) / np.diag(dense))
+    points = X / np.sqrt(np.diag(dense)) * weights * np.sqrt(1.0 + spreads / DOUBLED_AT)
+    distances = euclidean_distances(coordinates.points(X))
+    np.testing.assert_allclose(distances, euclidean_distances(points), rtol=1e-9, atol=1e-9)
+    known = np.array([1, 3])
+    of_known = coordinates.marginal(known).points(X.take(known, axis=1))
+    distances = euclidean_distances(of_known)
+    np.testing.assert_allclose(distances, euclidean_distances(points[:, known]), rtol=1e-6)
+
+
 @both_structures
 def test_features_that_do_not_tell_classes_apart_count_for_less(covariance_type, monkeypatch):
     rng = np.random.default_rng(0)
@@ -213,9 +236,13 @@ def test_features_that_do_not_tell_classes_apart_count_for_less(covariance_type,
     X[:, 0] += 1.5 * y
     X[:, 1] += 1.5 * (y == 1)
 
+    # Which would make up for it.
+    monkeypatch.setattr(calibration_module, "learn_feature_weights", lambda *_: np.ones(12))
+
     def loss():
         model = OnlineKDEClassifier(covariance_type=covariance_type).fit(X[:300], y[:300])
-        ratios = model._log_ratios_of_neighbors(X[300:], model._scoring_settings())
+        number = 0 if covariance_type == "diag" else 1
+        ratios = model._log_ratios_of_neighbors(X[300:], model._scoring_settings(), number)
         shares = np.exp(ratios)
         return log_loss(y[300:], shares / shares.sum(axis=1, keepdims=True))
 
@@ -231,8 +258,8 @@ def test_features_that_do_not_tell_classes_apart_count_for_less(covariance_type,
 def test_votes_tell_many_clumps_apart(covariance_type, monkeypatch):
     (X, y), (rows, labels) = clumps(500), clumps(1000, seed=2)
     with_votes = OnlineKDEClassifier(covariance_type=covariance_type).fit(X, y)
-    assert with_votes.calibration_weights_["neighbors"] > 0.0
-    monkeypatch.setattr(Settings, "pools_neighbors", False)
+    assert with_votes.calibration_weights_["neighbors"].sum() > 0.0
+    monkeypatch.setattr(Settings, "n_votes", 0)
     without = OnlineKDEClassifier(covariance_type=covariance_type).fit(X, y)
     assert without.calibration_weights_["neighbors"].size == 0
     loss_without = log_loss(labels, without.predict_proba(rows))
@@ -259,13 +286,16 @@ def test_single_rows_have_the_votes_of_many(covariance_type, memory):
         model.predict_proba(row[None])
     model.partial_fit(X[60:], y[60:])
     settings = model._scoring_settings()
-    ratios = model._log_ratios_of_neighbors(X, settings)
-    one_by_one = [model._log_ratios_of_neighbors(row[None], settings)[0] for row in X]
-    np.testing.assert_array_equal(ratios, one_by_one)
     mixtures = [density._mixture for density in model.estimators_]
-    discriminants = model._known_discriminants(settings)
-    known = Neighbors.of(mixtures, NeighborMetric.of(discriminants.linear[0], discriminants.counts))
-    np.testing.assert_array_equal(ratios, known.log_ratios(X))
+    discriminants, weights = model._known_discriminants(settings), settings.feature_weights
+    assert settings.n_votes == (2 if covariance_type == "full" else 1)
+    for number in range(settings.n_votes):
+        ratios = model._log_ratios_of_neighbors(X, settings, number)
+        one_by_one = [model._log_ratios_of_neighbors(row[None], settings, number)[0] for row in X]
+        np.testing.assert_array_equal(ratios, one_by_one)
+        of_samples = discriminants.linear[0], discriminants.counts
+        metric = NeighborMetric.of(*of_samples, None if number else weights)
+        np.testing.assert_array_equal(ratios, Neighbors.of(mixtures, metric).log_ratios(X))
 
 
 def test_what_does_not_count_takes_no_time(monkeypatch):
@@ -273,7 +303,7 @@ def test_what_does_not_count_takes_no_time(monkeypatch):
     X, y = rng.normal(size=(300, 2)), rng.integers(0, 2, size=300)
     model = OnlineKDEClassifier().fit(X, y)
     pool = model._calibration.pool
-    zero = np.append(pool.exponents[:-1], 0.0)
+    zero = np.append(pool.exponents[:-2], [0.0, 0.0])
     model._calibration = model._calibration._replace(pool=pool._replace(exponents=zero))
     expected = model.predict_proba(X)
 

@@ -176,11 +176,11 @@ def test_pools_of_format_2_have_the_groups_of_today(d, n_discriminants):
         groups, places = [*of_new, *logs[:2]], [0, 1]
     else:  # the second one is pooled in transformed coordinates alone
         groups, places = [*of_new, *logs[2:4], *logs[:2]], [2, 3, 0, 1]
-    scales, votes = rng.normal(size=(2, 5, 3))
-    today = np.array([*groups, *of_memories, *logs[4:], scales, votes])
+    scales_and_votes = rng.normal(size=(3, 5, 3))
+    today = np.array([*groups, *of_memories, *logs[4:], *scales_and_votes])
     # What was known of the others, in their new places.
     n = len(today)
-    at = np.r_[2 : len(groups), len(groups) + len(of_memories) : n - 2, n : n + 3]
+    at = np.r_[2 : len(groups), len(groups) + len(of_memories) : n - 3, n : n + 3]
     places += range(4, len(old.precision))
     np.testing.assert_array_equal(
         new.precision[np.ix_(at, at)], old.precision[np.ix_(places, places)]
@@ -278,7 +278,7 @@ def test_pools_of_format_7_have_the_densities_of_today(covariance_type, memory):
     parameters = {"covariance_type": covariance_type, "forgetting_factor": memory}
     pool = OnlineKDEClassifier(**parameters).fit(X, y)._calibration.pool
     n_groups = 6 if covariance_type == "full" else 2
-    n = len(pool.exponents) - (2 if covariance_type == "full" else 4)
+    n = len(pool.exponents) - (3 if covariance_type == "full" else 4)
     old = pool._asdict() | {"exponents": np.arange(1.0, n + 1.0), "precision": np.eye(n + 3)}
     covariance = np.eye(3) if covariance_type == "full" else np.ones(3)
     calibration = {"pool": old, "replay": {}, "covariance": covariance}
@@ -286,7 +286,8 @@ def test_pools_of_format_7_have_the_densities_of_today(covariance_type, memory):
     stored = {"_format": 7, "_calibration": calibration, "_class_memory": class_memory}
     new = upgraded(stored)["_calibration"]["pool"]["exponents"]
     groups = [3.0, 4.0, 1.0, 2.0] if covariance_type == "full" else [1.0, 2.0]
-    assert new.tolist() == [0.0, 0.0, *groups, *range(n_groups + 1, n + 1), 0.0, 0.0]
+    scales_and_votes = [0.0, 0.0, 0.0] if covariance_type == "full" else [0.0, 0.0]
+    assert new.tolist() == [0.0, 0.0, *groups, *range(n_groups + 1, n + 1), *scales_and_votes]
     assert len(new) == len(pool.exponents)
 
 
@@ -297,69 +298,93 @@ def every_pool(test):
     return pytest.mark.parametrize("covariance_type", structures)(test)
 
 
-def pool_of_today(covariance_type, bandwidth, memory):
+def calibration_of_today(covariance_type, bandwidth, memory):
+    """A calibration, and how many kinds of votes its pool has."""
     X, y = stream()
     parameters = {"bandwidth": bandwidth, "forgetting_factor": memory}
     classifier = OnlineKDEClassifier(covariance_type=covariance_type, **parameters)
-    return classifier.fit(np.hstack([X, X[::-1]]), y)._calibration.pool
+    calibration = classifier.fit(np.hstack([X, X[::-1]]), y)._calibration
+    n_votes = 1 if covariance_type == "diag" else 2
+    return calibration, n_votes if bandwidth == "predictive" else 0
+
+
+def upgraded_calibration(number, exponents, precision, today, memory):
+    """Of a calibration of an earlier format, with today's covariance."""
+    pool = today.pool._asdict() | {"exponents": exponents, "precision": precision}
+    calibration = {"pool": pool, "replay": {}, "covariance": today.covariance}
+    class_memory = None if memory == 1.0 else {}
+    stored = {"_format": number, "_calibration": calibration, "_class_memory": class_memory}
+    before = copy.deepcopy(stored)
+    new = upgraded(stored)["_calibration"]
+    np.testing.assert_equal(stored, before)  # nothing stored is written to
+    assert new["replay"] == {}  # what earlier rows have does not concern the votes
+    assert new["feature_weights"] is None
+    assert new["pool"]["exponents"].shape == today.pool.exponents.shape
+    assert new["pool"]["precision"].shape == today.pool.precision.shape
+    return new["pool"]
 
 
 @every_pool
 def test_pools_of_format_8_have_the_votes_of_today(covariance_type, bandwidth, memory):
-    pool = pool_of_today(covariance_type, bandwidth, memory)
-    n = len(pool.exponents) - (bandwidth == "predictive") - 1
-    old = pool._asdict() | {"exponents": np.arange(1.0, n + 1.0), "precision": np.eye(n + 3)}
-    calibration, class_memory = {"pool": old, "replay": {}}, None if memory == 1.0 else {}
-    stored = {"_format": 8, "_calibration": calibration, "_class_memory": class_memory}
-    new = upgraded(stored)["_calibration"]
-    expected = [*range(1, n + 1), 0.0, 0.0][: len(pool.exponents)]
-    assert new["pool"]["exponents"].tolist() == expected
-    assert new["pool"]["precision"].shape == pool.precision.shape
-    assert new["replay"] == {}  # what earlier rows have does not concern the votes
+    today, n_votes = calibration_of_today(covariance_type, bandwidth, memory)
+    n = len(today.pool.exponents) - n_votes - 1
+    exponents = np.arange(1.0, n + 1.0)
+    new = upgraded_calibration(8, exponents, np.eye(n + 3), today, memory)
+    assert new["exponents"].tolist() == [*exponents, 0.0, *n_votes * [0.0]]
 
 
 @every_pool
 def test_pools_of_format_9_have_the_scales_of_today(covariance_type, bandwidth, memory):
-    today = pool_of_today(covariance_type, bandwidth, memory)
-    has_votes = bandwidth == "predictive"
-    n = len(today.exponents) - 1
+    today, n_votes = calibration_of_today(covariance_type, bandwidth, memory)
+    # Those of features are new as well; whitened ones stand last.
+    has_votes, n_new = n_votes > 0, 1 + (n_votes == 2)
+    n = len(today.pool.exponents) - n_new
     root = np.random.default_rng(0).normal(size=(n + 3, n + 3))
-    old = today._asdict() | {"exponents": np.arange(1.0, n + 1.0), "precision": root @ root.T}
-    calibration, class_memory = {"pool": old, "replay": {}}, None if memory == 1.0 else {}
-    stored = {"_format": 9, "_calibration": calibration, "_class_memory": class_memory}
-    new = upgraded(stored)["_calibration"]
+    old = root @ root.T
+    new = upgraded_calibration(9, np.arange(1.0, n + 1.0), old, today, memory)
     scale = n - has_votes
-    expected = [*range(1, scale + 1), 0.0, *(0.5 * np.arange(scale + 1, n + 1))]
-    assert new["pool"]["exponents"].tolist() == expected
-    at, kept = np.delete(np.arange(n + 4), scale), np.ones(n + 3, dtype=bool)
+    expected = [*range(1, scale + 1), *n_new * [0.0], *(0.5 * np.arange(scale + 1, n + 1))]
+    assert new["exponents"].tolist() == expected
+    places, kept = np.arange(n + n_new + 3), np.ones(n + 3, dtype=bool)
+    at, added = np.delete(places, slice(scale, scale + n_new)), places[scale : scale + n_new]
     kept[scale:n] = False  # votes had another unit
-    precision, same = new["pool"]["precision"][np.ix_(at, at)], np.ix_(kept, kept)
-    np.testing.assert_allclose(precision[same], old["precision"][same], rtol=1e-12, atol=1e-12)
-    assert new["pool"]["precision"][scale, scale] == PRIOR_PRECISION
-    assert new["replay"] == {}
+    precision, same = new["precision"][np.ix_(at, at)], np.ix_(kept, kept)
+    np.testing.assert_allclose(precision[same], old[same], rtol=1e-12, atol=1e-12)
+    assert (new["precision"][added, added] == PRIOR_PRECISION).all()
 
 
 @every_pool
 def test_pools_of_format_10_have_the_votes_in_the_unit_of_today(covariance_type, bandwidth, memory):
-    pool = pool_of_today(covariance_type, bandwidth, memory)
-    n, has_votes = len(pool.exponents), bandwidth == "predictive"
+    today, n_votes = calibration_of_today(covariance_type, bandwidth, memory)
+    n_new = int(n_votes == 2)
+    n = len(today.pool.exponents) - n_new
     root = np.random.default_rng(0).normal(size=(n + 3, n + 3))
     learned = root @ root.T
     exponents, precision = np.arange(1.0, n + 1.0), PRIOR_PRECISION * np.eye(n + 3) + learned
-    calibration = {"pool": pool._asdict() | {"exponents": exponents, "precision": precision}}
-    class_memory = None if memory == 1.0 else {}
-    stored = {"_format": 10, "_calibration": calibration, "_class_memory": class_memory}
-    before = copy.deepcopy(stored)
-    new = upgraded(stored)["_calibration"]["pool"]
+    new = upgraded_calibration(10, exponents, precision, today, memory)
     unit = np.ones(n + 3)
-    if has_votes:
+    if n_votes:
         unit[n - 1] = 0.5
-    np.testing.assert_array_equal(new["exponents"], unit[:n] * exponents)
+    at = np.delete(np.arange(n + n_new + 3), slice(n - 1, n - 1 + n_new))
+    np.testing.assert_array_equal(new["exponents"][at[:n]], unit[:n] * exponents)
     # What predictions say of weights, which are the same but for their units, is as it was.
     weights = np.random.default_rng(1).normal(size=n + 3)
-    curvature = (new["precision"] - PRIOR_PRECISION * np.eye(n + 3)) @ (unit * weights)
-    np.testing.assert_allclose(unit * weights @ curvature, weights @ learned @ weights)
-    np.testing.assert_equal(stored, before)
+    curvature = new["precision"][np.ix_(at, at)] - PRIOR_PRECISION * np.eye(n + 3)
+    predicted = unit * weights @ curvature @ (unit * weights)
+    np.testing.assert_allclose(predicted, weights @ learned @ weights)
+
+
+@every_pool
+def test_pools_of_format_11_have_both_kinds_of_votes(covariance_type, bandwidth, memory):
+    today, n_votes = calibration_of_today(covariance_type, bandwidth, memory)
+    n_new = int(n_votes == 2)
+    n = len(today.pool.exponents) - n_new
+    root = np.random.default_rng(0).normal(size=(n + 3, n + 3))
+    old, exponents = root @ root.T, np.arange(1.0, n + 1.0)
+    new = upgraded_calibration(11, exponents, old, today, memory)
+    assert new["exponents"].tolist() == [*exponents[: n - 1], *n_new * [0.0], exponents[-1]]
+    at = np.delete(np.arange(n + n_new + 3), slice(n - 1, n - 1 + n_new))
+    np.testing.assert_array_equal(new["precision"][np.ix_(at, at)], old)
 
 
 @pytest.mark.parametrize("n_shapes", [2, 4])

@@ -419,13 +419,13 @@ def random_pool(seed, n_groups, count, n_others=2, n_classes=3):
 
 
 @pytest.mark.parametrize("seed", range(8))
-@pytest.mark.parametrize("with_votes", [False, True])
+@pytest.mark.parametrize("n_votes", [0, 1, 2])
 @pytest.mark.parametrize("n_groups", [1, 2, 4])
-def test_groups_of_no_use_go_as_long_as_the_loss_allows(n_groups, with_votes, seed):
-    pool = random_pool(seed, n_groups, count=500.0, n_others=2 + with_votes)
-    pruned = pool.pruned(n_groups, with_votes=with_votes)
+def test_groups_of_no_use_go_as_long_as_the_loss_allows(n_groups, n_votes, seed):
+    pool = random_pool(seed, n_groups, count=500.0, n_others=2 + n_votes)
+    pruned = pool.pruned(n_groups, n_votes)
     number = np.arange(len(pool.exponents))
-    scales = len(number) - 1 - with_votes
+    scales = len(number) - 1 - n_votes
     without_scales, _ = least_rise(pool, (pool.exponents == 0.0) | (number == scales), n_groups)
     allowed = pool.allowed_rise
     if without_scales <= WORTH_OF_SCALES:
@@ -435,13 +435,13 @@ def test_groups_of_no_use_go_as_long_as_the_loss_allows(n_groups, with_votes, se
     assert n_groups == 1 or not gone.all() or not pool.exponents[:n_groups].any()
     zero = np.append(gone, pool.exponents[n_groups:] == 0.0)
     zero[scales] |= pruned.exponents[scales] == 0.0
-    zero[-1] |= with_votes and pruned.exponents[-1] == 0.0
+    zero[scales + 1 :] |= pruned.exponents[scales + 1 :] == 0.0
     rise, weights = least_rise(pool, zero, n_groups)
     assert rise <= allowed
     np.testing.assert_allclose(pruned.weights, weights, atol=1e-4)
     # None of those that are left could go, too.
     left = np.flatnonzero(~gone).tolist() if np.count_nonzero(~gone) > 1 else []
-    for one in left + [len(zero) - 1] * (with_votes and not zero[-1]):
+    for one in [*left, *number[(number > scales) & ~zero]]:
         assert least_rise(pool, zero | (number == one), n_groups)[0] > allowed
     np.testing.assert_array_equal(pruned.precision, pool.precision)
 
@@ -463,7 +463,7 @@ def test_some_groups_go_and_some_stay():
     left = [np.count_nonzero(pool.pruned(4).exponents[:4]) for pool in pools]
     assert {1, 2, 3} <= set(left)
     pools = [random_pool(seed, 4, count=500.0, n_others=3) for seed in range(30)]
-    votes = [bool(pool.pruned(4, with_votes=True).exponents[-1]) for pool in pools]
+    votes = [bool(pool.pruned(4, 1).exponents[-1]) for pool in pools]
     assert set(votes) == {False, True}
 
 

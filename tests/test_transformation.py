@@ -355,15 +355,15 @@ def test_what_the_calibration_has_learned_is_told(covariance_type, memory):
         _ = classifier.calibration_weights_
     classifier.fit(X, y)
     told, pool = classifier.calibration_weights_, classifier._calibration.pool
-    n_shapes = {"full": 2, "diag": 1}[covariance_type]
+    n_shapes = {"full": 2, "diag": 1}[covariance_type]  # and kinds of votes
     shapes = {name: part.shape for name, part in told.items() if name != "contamination"}
     assert shapes == {
         "transformed": (n_shapes, 2),
         "density": (1, 2),
         "memory": (0,) if memory == 1.0 else (3,),
         "discriminant": (1,) if memory == 1.0 else (3,),
-        "neighbors": (1,),
         "scale": (1,),
+        "neighbors": (n_shapes,),
         "offset": (3,),
     }
     exponents = [told[name].ravel() for name in shapes if name != "offset"]

@@ -5,8 +5,11 @@ it: one width for all places, and each class has its own. Of which class the nea
 at whatever distance, needs neither, and few of them are never too sure. They vote by kernels that
 all classes share, and whose width is in proportion to the distance of the nearest ones.
 
-Distances count for more along directions in which the classes' means differ, as in discriminant
-adaptive neighborhoods (Hastie and Tibshirani 1996): samples that differ in others are as good.
+Distances are of two kinds. In one each feature counts by itself, in the other, if covariances have
+correlations, what is whitened by that within the classes. Both count for more along features, or
+directions, in which the classes' means differ, as in discriminant adaptive neighborhoods (Hastie
+and Tibshirani 1996): samples that differ in others are as good. What else features are worth,
+`feature_weights` learns.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from skokde._engine._neighbors import votes_of_near
+from skokde._engine.covariance import STRUCTURES
 from skokde._engine.discriminants import Discriminant
 from skokde._engine.missing import by_known_features
 from skokde._engine.mixture import Mixture
@@ -38,41 +42,59 @@ DOUBLED_AT = 0.2
 class NeighborMetric(NamedTuple):
     """Coordinates whose distances tell how near samples are.
 
-    They are those in which the covariance within the classes is the identity, stretched along
-    directions in which the means of the classes spread; along features alone, where it is diagonal.
-
     Attributes
     ----------
     discriminant : Discriminant
         Of all samples.
     counts : (n_classes,) array
         Of its classes.
+    weights : (d,) array or None
+        Of the features, besides how far the means of the classes spread along them. None for
+        coordinates in which the covariance within the classes is the identity, stretched along
+        directions in which these means spread.
     frame : Frame or FactorFrame
     """
 
     discriminant: Discriminant
     counts: np.ndarray
+    weights: np.ndarray | None
     frame: Frame | FactorFrame
 
     @classmethod
-    def of(cls, discriminant: Discriminant, counts: np.ndarray) -> Self:
+    def of(
+        cls, discriminant: Discriminant, counts: np.ndarray, weights: np.ndarray | None = None
+    ) -> Self:
         """From the means of the classes, and how many samples (n_classes,) each has."""
-        frame, means, shares = discriminant.frame, discriminant.means, counts / counts.sum()
-        deviations = np.sqrt(shares)[:, None] * (means - shares @ means)
-        if frame.is_diagonal:
-            spreads, directions = np.linalg.norm(deviations, axis=0), None
-        else:
+        frame, shares = discriminant.frame, counts / counts.sum()
+        if weights is None:
+            deviations = deviations_from_average(discriminant.means, shares)
             _, spreads, directions = np.linalg.svd(deviations, full_matrices=False)
-        factors = np.sqrt(1.0 + spreads / DOUBLED_AT)
-        return cls(discriminant, counts, frame.stretched(factors, directions))
+            stretched = frame.stretched(stretch(spreads), directions)
+        else:
+            of_features = frame.of_features(STRUCTURES["diag"])
+            means = of_features.points(frame.points_back(discriminant.means))
+            spreads = np.linalg.norm(deviations_from_average(means, shares), axis=0)
+            stretched = of_features.stretched(weights * stretch(spreads))
+        return cls(discriminant, counts, weights, stretched)
 
     def marginal(self, features: np.ndarray) -> Self:
         """By some of the features, an array of their numbers."""
-        return self.of(self.discriminant.marginal(features), self.counts)
+        weights = None if self.weights is None else self.weights[features]
+        return self.of(self.discriminant.marginal(features), self.counts, weights)
 
     def points(self, X: np.ndarray) -> np.ndarray:
         """Points of any rows."""
         return np.clip(self.frame.points(X), -FARTHEST, FARTHEST)
+
+
+def deviations_from_average(means: np.ndarray, shares: np.ndarray) -> np.ndarray:
+    """Of the means (n_classes, d) of classes, so that their squares sum to the variance."""
+    return np.sqrt(shares)[:, None] * (means - shares @ means)
+
+
+def stretch(spreads: np.ndarray) -> np.ndarray:
+    """Factors of coordinates, by the standard deviations of the classes' means along them."""
+    return np.sqrt(1.0 + spreads / DOUBLED_AT)
 
 
 class Neighbors(NamedTuple):

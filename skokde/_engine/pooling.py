@@ -9,9 +9,9 @@ tempers them by the t_j, one for each group of experts and each short memory of 
 and lends weight to a linear discriminant: q has the class' mean, the average covariance within the
 classes, and heavy tails; there is one more for each memory that is long enough. How widely classes
 spread is a term as well (see `discriminants`), and what the nearest samples vote for (`neighbors`)
-may be one more. Which t_j, s and b_c are best the log-loss tells of rows that are predicted before
-they are learned; it is convex in them. These rows also tell which share of all rows has classes
-that follow from nothing in it, a contamination, so that their probabilities are the priors.
+may be one or two more. Which t_j, s and b_c are best the log-loss tells of rows that are predicted
+before they are learned; it is convex in them. These rows also tell which share of all rows has
+classes that follow from nothing in it, a contamination, so that their probabilities are the priors.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class LogLinearPool(NamedTuple):
     Attributes
     ----------
     exponents : (n_densities,) array
-        The t_j, the s, that of the classes' scales and, last, that of votes if there are any.
+        The t_j, the s, that of the classes' scales and, last, those of votes if there are any.
     offsets : (n_classes,) array
         The b_c.
     precision : (n_densities + n_classes, n_densities + n_classes) array
@@ -184,7 +184,7 @@ class LogLinearPool(NamedTuple):
         precision[np.ix_(at, at)] = pool.precision
         return pool._replace(offsets=offsets, precision=precision)
 
-    def pruned(self, n_groups: int, *, with_votes: bool = False) -> Self:
+    def pruned(self, n_groups: int, n_votes: int = 0) -> Self:
         """With zero exponents for the groups of experts that are next to no use.
 
         One goes at a time, the one without which the loss is least: the other weights make up for
@@ -195,21 +195,20 @@ class LogLinearPool(NamedTuple):
         ----------
         n_groups : int
             The first densities.
-        with_votes : bool, default=False
-            Whether the last exponent is one of votes, which may go as well. That of scales stands
-            before it, or is the last one.
+        n_votes : int, default=0
+            How many of the last exponents are those of votes, which may go as well. That of scales
+            stands before them.
         """
         precision = self.precision.copy()
         precision[:n_groups, :n_groups] += AS_IF_TOLD_APART * self.count
         assumed = self._replace(precision=precision)
         least = assumed._least_loss_without(self.exponents <= 0.0)
         number = np.arange(len(self.exponents))
-        scales = len(number) - 1 - with_votes
+        scales = len(number) - 1 - n_votes
         without = assumed._least_loss_without(least.zero | (number == scales))
         if without.rise <= WORTH_OF_SCALES:
             least = without
-        candidates = number < n_groups
-        candidates[-1] |= with_votes
+        candidates = (number < n_groups) | (number > scales)
         most = least.rise + self.allowed_rise
         while True:
             fewer, allowed = least, most

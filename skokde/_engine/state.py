@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from skokde._engine.bandwidth import Rule
-from skokde._engine.covariance import CovarianceStructure
+from skokde._engine.covariance import CovarianceStructure, DiagonalCovariance
 from skokde._engine.mixture import Mixture
 from skokde._engine.outliers import Moments
 from skokde._engine.transformation import Transformation
@@ -43,6 +43,8 @@ class Settings(NamedTuple):
         For covariances, see `shrink_covariance`.
     transformation : Transformation or None
         Of classes: to coordinates in which there are more densities to be pooled.
+    feature_weights : (d,) array or None
+        In distances between samples of classes, see `feature_weights`.
     transformed : bool
         Whether what is estimated is a density in these coordinates.
     n_outputs : int
@@ -59,6 +61,7 @@ class Settings(NamedTuple):
     memories: tuple[float, ...] = ()
     shrinkage_target: np.ndarray | None = None
     transformation: Transformation | None = None
+    feature_weights: np.ndarray | None = None
     transformed: bool = False
     n_outputs: int = 0
 
@@ -154,9 +157,14 @@ class Settings(NamedTuple):
         return self.memories[1:]
 
     @property
-    def pools_neighbors(self) -> bool:
-        """Whether classes are pooled by votes of the nearest samples, too."""
-        return self.bandwidth.n_narrow > 0
+    def n_votes(self) -> int:
+        """By how many kinds of distances near samples vote for classes, which are pooled as well.
+
+        Without correlations there is one, of features.
+        """
+        if not self.bandwidth.n_narrow:
+            return 0
+        return 1 if isinstance(self.structure, DiagonalCovariance) else 2
 
     @property
     def first_exponents(self) -> np.ndarray:
@@ -181,7 +189,7 @@ class Settings(NamedTuple):
     @property
     def _n_others(self) -> int:
         """How many terms a pool has besides groups of experts; one is that of classes' scales."""
-        return len(self.memories) + self.n_linear + 1 + self.pools_neighbors
+        return len(self.memories) + self.n_linear + 1 + self.n_votes
 
     @property
     def n_experts(self) -> int:

@@ -15,6 +15,7 @@ from skokde._engine._whitening import covariances_in, points_in, standardize
 from skokde._engine.covariance import (
     EIGENVALUE_SHARE,
     CovarianceStructure,
+    DiagonalCovariance,
     Spectrum,
     flatten,
     structure_of,
@@ -109,7 +110,13 @@ class Frame(NamedTuple):
             log_det=self.log_det - d * float(np.log(scale)),
         )
 
-    def stretched(self, factors: np.ndarray, directions: np.ndarray | None) -> Frame:
+    def of_features(self, structure: DiagonalCovariance) -> Frame:
+        """Coordinates each of which is one of the features, with the same variance in each."""
+        spread = np.sqrt(self.structure.variances(self.identity_back()))
+        ones = np.ones(len(spread))
+        return Frame(structure, self.center, spread, ones, ones, -float(np.log(spread).sum()))
+
+    def stretched(self, factors: np.ndarray, directions: np.ndarray | None = None) -> Frame:
         """The coordinates of which the parts along some directions are longer by these factors.
 
         They are for points: what is done with covariances takes the matrix to be symmetric.
@@ -117,8 +124,8 @@ class Frame(NamedTuple):
         Parameters
         ----------
         factors : (r,) array, positive
-        directions : (r, d) array or None
-            Orthonormal; None are the features of a diagonal frame.
+        directions : (r, d) array, default=None
+            Orthonormal; by default the features, of a diagonal frame.
         """
         log_det = self.log_det + float(np.log(factors).sum())
         if directions is None:
@@ -178,6 +185,10 @@ class FactorFrame(NamedTuple):
         """The frame of some features, by an array of their numbers."""
         covariance = self.covariance.take(features, axis=-1)
         return self.of(self.frame.marginal(features), covariance)
+
+    def of_features(self, structure: DiagonalCovariance) -> Frame:
+        """See `Frame.of_features`."""
+        return self.frame.of_features(structure)
 
     def stretched(self, factors: np.ndarray, directions: np.ndarray) -> FactorFrame:
         """See `Frame.stretched`."""

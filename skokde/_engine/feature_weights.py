@@ -1,0 +1,115 @@
+"""Weights of features in distances, by which samples of the same class are near to each other.
+
+Not in the paper. Means and variances do not tell how much of a feature matters between samples that
+are near to each other: it may be noise there, or tell classes apart that have the same mean.
+Neighborhood components analysis (Goldberger et al. 2005) finds the distances by which the votes of
+near samples predict best of which class each of them is, without its own vote; here it is confined
+to one weight for each feature.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.optimize import minimize
+from scipy.spatial.distance import cdist
+
+from skokde._engine.neighbors import N_NEAREST, PRIOR_COUNT, WIDTH, Neighbors
+
+# At most so many components are predicted, each by the votes of so many that are next to it.
+MOST_PREDICTED = 512
+N_VOTERS = 12
+# Logarithms of weights have a standard normal distribution before any prediction, and are never
+# farther from zero than this. So many steps are made each time, from the weights before.
+FARTHEST_LOG = 5.0
+MOST_STEPS = 8
+# Points are no farther out than this: what is that far tells nothing of features, but squares of it
+# must not be all that counts.
+FARTHEST_POINT = 1e6
+# Samples that are no farther from each other, in variances within the classes, are in one place.
+SMALLEST_VARIANCE = 1e-12
+
+
+def learn_feature_weights(neighbors: Neighbors, weights: np.ndarray | None = None) -> np.ndarray:
+    """Factors (d,) of points, whose product is one, by which near samples predict best.
+
+    Parameters
+    ----------
+    neighbors : Neighbors
+        In coordinates each of which is one of the features.
+    weights : (d,) array, default=None
+        What they were before, if anything.
+    """
+    points = np.clip(neighbors.points, -FARTHEST_POINT, FARTHEST_POINT)
+    n, d = points.shape
+    before = np.zeros(d) if weights is None else np.log(weights)
+    if n < 2 or d < 2:
+        return np.exp(before)
+    predicted = np.linspace(0, n - 1, min(n, MOST_PREDICTED)).astype(np.intp)
+    voters, counts, precisions = nearest_voters(
+        points * np.exp(before), neighbors.counts, predicted
+    )
+    codes = neighbors.codes
+    agree = codes[voters] == codes[predicted, None]
+    prior = PRIOR_COUNT * neighbors.shares[codes[predicted]]
+    times = neighbors.counts[predicted]
+    squares = np.square(points[predicted, None] - points[voters])
+
+    def loss(logs: np.ndarray) -> tuple[float, np.ndarray]:
+        """Of the predictions and the prior, in nats, and its gradient."""
+        factors = np.exp(2.0 * logs)
+        exponents = -0.5 * precisions[:, None] * (squares @ factors)
+        nearest = exponents.argmax(axis=1)[:, None]
+        votes = counts * np.exp(exponents - np.take_along_axis(exponents, nearest, axis=1))
+        all_votes = votes.sum(axis=1) + PRIOR_COUNT
+        right = (agree * votes).sum(axis=1) + prior
+        value = -times @ np.log(right / all_votes) + 0.5 * logs @ logs
+        slopes = votes / all_votes[:, None] - agree * votes / right[:, None]
+        # The nearest one has a whole vote, however far it is.
+        at_nearest = np.take_along_axis(slopes, nearest, axis=1) - slopes.sum(axis=1, keepdims=True)
+        np.put_along_axis(slopes, nearest, at_nearest, axis=1)
+        slopes *= (times * precisions)[:, None]
+        return value, logs - factors * np.tensordot(slopes, squares, axes=2)
+
+    bounds = d * [(-FARTHEST_LOG, FARTHEST_LOG)]
+    options = {"maxiter": MOST_STEPS}
+    logs = minimize(loss, before, jac=True, method="L-BFGS-B", bounds=bounds, options=options).x
+    return np.exp(logs - logs.mean())
+
+
+def nearest_voters(
+    points: np.ndarray, counts: np.ndarray, predicted: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The components that are next to some of them, and the kernels by which they vote.
+
+    Parameters
+    ----------
+    points : (n, d) array
+    counts : (n,) array
+    predicted : (m,) array of intp
+        Numbers of those some, two components in all or more.
+
+    Returns
+    -------
+    voters : (m, n_voters) array of intp
+        In order of their distance.
+    counts : (m, n_voters) array
+        Of their samples, without one that is the predicted one itself.
+    precisions : (m,) array
+        Of the kernels; zero where as many samples as it goes by are all in one place.
+    """
+    squares = cdist(points[predicted], points, "sqeuclidean")
+    itself = np.arange(len(predicted)), predicted
+    others = np.maximum(counts[predicted] - 1.0, 0.0)
+    squares[itself] = np.where(others > 0.0, 0.0, np.inf)
+    n_voters = min(N_VOTERS, len(points) - 1)
+    voters = np.argpartition(squares, n_voters - 1, axis=1)[:, :n_voters]
+    distances = np.take_along_axis(squares, voters, axis=1)
+    order = np.argsort(distances, axis=1, kind="stable")
+    voters = np.take_along_axis(voters, order, axis=1)
+    distances = np.take_along_axis(distances, order, axis=1)
+    of_voters = np.where(voters == predicted[:, None], others[:, None], counts[voters])
+    enough = np.cumsum(of_voters, axis=1) >= N_NEAREST
+    last = np.where(enough.any(axis=1), enough.argmax(axis=1), n_voters - 1)
+    variances = WIDTH**2 * np.take_along_axis(distances, last[:, None], axis=1)[:, 0]
+    known = variances > SMALLEST_VARIANCE
+    return voters, of_voters, np.divide(1.0, variances, out=np.zeros(len(known)), where=known)

@@ -1,0 +1,159 @@
+"""Weights of features in distances, by neighborhood components analysis."""
+
+import numpy as np
+import pytest
+from scipy.optimize import check_grad, minimize
+from sklearn.metrics import log_loss
+
+import skokde._calibration as calibration_module
+from marks import quick
+from skokde import OnlineKDEClassifier
+from skokde._engine import feature_weights as module
+from skokde._engine.covariance import STRUCTURES
+from skokde._engine.discriminants import Discriminant
+from skokde._engine.feature_weights import FARTHEST_LOG, learn_feature_weights
+from skokde._engine.mixture import Mixture
+from skokde._engine.neighbors import N_NEAREST, PRIOR_COUNT, WIDTH, NeighborMetric, Neighbors
+
+both_structures = pytest.mark.parametrize("covariance_type", quick(["full", "diag"]))
+
+
+def checkerboard(n, n_noise=4, seed=0):
+    """Two features of which neither tells classes apart by itself, and others that are noise."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 2 + n_noise))
+    return X, ((X[:, 0] > 0.0) ^ (X[:, 1] > 0.0)).astype(int)
+
+
+def neighbors_of(X, y, counts=None):
+    """In the coordinates of the rows as they are."""
+    counts, d, classes = np.ones(len(X)) if counts is None else counts, X.shape[1], np.unique(y)
+    empty = Mixture.empty(d, STRUCTURES["diag"])
+    mixtures = [empty._replace(counts=counts[y == c], means=X[y == c]) for c in classes]
+    same_means = Discriminant.of(np.zeros((len(classes), d)), np.ones(d), STRUCTURES["diag"])
+    metric = NeighborMetric.of(same_means, np.ones(len(classes)), np.ones(d))
+    return Neighbors.of(mixtures, metric)
+
+
+def loss_by_hand(neighbors, logs, logs_before):
+    """Of components by votes of those next to them under earlier weights, and of the prior."""
+    points, before = neighbors.points * np.exp(logs), neighbors.points * np.exp(logs_before)
+    total = 0.5 * logs @ logs
+    for i, code in enumerate(neighbors.codes):
+        counts = neighbors.counts.copy()
+        counts[i] -= 1.0
+        squares = np.square(before - before[i]).sum(axis=1)
+        squares[i] = 0.0 if counts[i] > 0.0 else np.inf
+        voters = np.argsort(squares, kind="stable")[: module.N_VOTERS]
+        counts = counts[voters]
+        reached = min(np.searchsorted(np.cumsum(counts), N_NEAREST), len(voters) - 1)
+        variance = WIDTH**2 * squares[voters[reached]]
+        exponents = -0.5 * np.square(points[voters] - points[i]).sum(axis=1) / variance
+        votes = counts * np.exp(exponents - exponents.max())
+        right = votes[neighbors.codes[voters] == code].sum() + PRIOR_COUNT * neighbors.shares[code]
+        total -= neighbors.counts[i] * np.log(right / (votes.sum() + PRIOR_COUNT))
+    return total
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_votes_predict_better_with_what_is_learned(seed, monkeypatch):
+    rng = np.random.default_rng(seed)
+    X, y = checkerboard(80, seed=seed)
+    neighbors = neighbors_of(X, y, rng.integers(1, 4, size=80).astype(float))
+    before = rng.normal(scale=0.3, size=6)
+    before -= before.mean()
+    captured = []
+
+    def capture(loss, start, **options):
+        captured.append((loss, start))
+        return minimize(loss, start, **options)
+
+    monkeypatch.setattr(module, "minimize", capture)
+    learned = learn_feature_weights(neighbors, np.exp(before))
+    ((loss, start),) = captured
+    np.testing.assert_allclose(start, before)
+    for logs in (before, np.zeros(6), rng.normal(size=6)):
+        assert loss(logs)[0] == pytest.approx(loss_by_hand(neighbors, logs, before))
+        error = check_grad(lambda a: loss(a)[0], lambda a: loss(a)[1], logs)
+        assert error < 1e-4 * (1.0 + np.linalg.norm(loss(logs)[1]))
+    assert loss(np.log(learned))[0] < loss(before)[0] - 2.0
+    assert np.prod(learned) == pytest.approx(1.0)
+
+
+def test_features_that_tell_near_samples_apart_get_weight():
+    X, y = checkerboard(400)
+    weights = None
+    for _ in range(4):
+        weights = learn_feature_weights(neighbors_of(X, y), weights)
+    assert weights[:2].min() > 2.0 * weights[2:].max()
+    # Without anything to tell apart they stay alike.
+    labels = np.random.default_rng(0).integers(2, size=400)
+    weights = learn_feature_weights(neighbors_of(X, labels))
+    assert weights.max() < 3.0 * weights.min()
+
+
+@pytest.mark.parametrize("far", [1.0, 1e9, 1e150])
+def test_weights_of_rows_in_one_place_or_far_out_are_finite(far):
+    X, y = checkerboard(60)
+    X[:30] = X[0]
+    X[30:33] = [[far], [-far], [0.5 * far]]
+    X[:, 3] = 7.0
+    weights = learn_feature_weights(neighbors_of(X, y))
+    assert np.isfinite(weights).all()
+    assert (np.abs(np.log(weights)) <= 2.0 * FARTHEST_LOG).all()
+
+
+def test_what_there_is_nothing_to_learn_from_changes_nothing():
+    X, y = checkerboard(1)
+    before = np.array([0.5, 2.0, 1.0, 1.0, 1.0, 1.0])
+    assert learn_feature_weights(neighbors_of(X, y)).tolist() == 6 * [1.0]
+    np.testing.assert_allclose(learn_feature_weights(neighbors_of(X, y), before), before)
+    X, y = checkerboard(50)
+    assert learn_feature_weights(neighbors_of(X[:, :1], y)).tolist() == [1.0]
+    gone = learn_feature_weights(neighbors_of(X, y, np.full(50, 1e-200)))
+    np.testing.assert_allclose(gone, 1.0, rtol=1e-6)
+
+
+# ------------------------------------------------------------------------------- the classifier
+
+
+@both_structures
+def test_classifiers_learn_what_features_are_worth(covariance_type, monkeypatch):
+    (X, y), (rows, labels) = checkerboard(600, n_noise=6), checkerboard(1000, n_noise=6, seed=1)
+
+    def fitted():
+        return OnlineKDEClassifier(covariance_type=covariance_type).fit(X, y)
+
+    model = fitted()
+    weights = model._calibration.feature_weights
+    assert weights[:2].min() > 2.0 * weights[2:].max()
+    with monkeypatch.context() as patch:
+        patch.setattr(calibration_module, "learn_feature_weights", lambda *_: np.ones(8))
+        loss_without = log_loss(labels, fitted().predict_proba(rows))
+    assert log_loss(labels, model.predict_proba(rows)) < 0.9 * loss_without
+
+
+@both_structures
+def test_units_do_not_matter(covariance_type):
+    X, y = checkerboard(200)
+    units = 2.0 ** np.array([-30, 20, 5, 0, -7, 9])
+    weights = [
+        OnlineKDEClassifier(covariance_type=covariance_type).fit(rows, y)._calibration
+        for rows in (X, units * X)
+    ]
+    weights = [calibration.feature_weights for calibration in weights]
+    np.testing.assert_allclose(*weights, rtol=1e-6)
+
+
+def test_merged_models_learn_them_anew():
+    X, y = checkerboard(600)
+    models = [OnlineKDEClassifier().fit(X[part], y[part]) for part in np.split(np.arange(600), 3)]
+    merged = models[0].merge(*models[1:])
+    weights = merged._calibration.feature_weights
+    assert weights[:2].min() > 1.5 * weights[2:].max()
+
+
+def test_no_weights_where_nothing_votes():
+    X, y = checkerboard(200)
+    assert OnlineKDEClassifier(bandwidth="okde").fit(X, y)._calibration.feature_weights is None
+    assert OnlineKDEClassifier().fit(X[:12], y[:12])._calibration.feature_weights is None
