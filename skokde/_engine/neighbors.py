@@ -20,7 +20,6 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from skokde._engine._neighbors import votes_of_near
-from skokde._engine.covariance import STRUCTURES
 from skokde._engine.discriminants import Discriminant
 from skokde._engine.missing import by_known_features
 from skokde._engine.mixture import Mixture
@@ -71,7 +70,7 @@ class NeighborMetric(NamedTuple):
             _, spreads, directions = np.linalg.svd(deviations, full_matrices=False)
             stretched = frame.stretched(stretch(spreads), directions)
         else:
-            of_features = frame.of_features(STRUCTURES["diag"])
+            of_features = frame.of_features()
             means = of_features.points(frame.points_back(discriminant.means))
             spreads = np.linalg.norm(deviations_from_average(means, shares), axis=0)
             stretched = of_features.stretched(weights * stretch(spreads))

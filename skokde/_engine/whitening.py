@@ -14,8 +14,8 @@ import numpy as np
 from skokde._engine._whitening import covariances_in, points_in, standardize
 from skokde._engine.covariance import (
     EIGENVALUE_SHARE,
+    STRUCTURES,
     CovarianceStructure,
-    DiagonalCovariance,
     Spectrum,
     flatten,
     structure_of,
@@ -110,11 +110,11 @@ class Frame(NamedTuple):
             log_det=self.log_det - d * float(np.log(scale)),
         )
 
-    def of_features(self, structure: DiagonalCovariance) -> Frame:
-        """Coordinates each of which is one of the features, with the same variance in each."""
+    def of_features(self) -> Frame:
+        """The frame of the variances alone: each coordinate is one of the features."""
         spread = np.sqrt(self.structure.variances(self.identity_back()))
-        ones = np.ones(len(spread))
-        return Frame(structure, self.center, spread, ones, ones, -float(np.log(spread).sum()))
+        ones, log_det = np.ones(len(spread)), -float(np.log(spread).sum())
+        return Frame(STRUCTURES["diag"], self.center, spread, ones, ones, log_det)
 
     def stretched(self, factors: np.ndarray, directions: np.ndarray | None = None) -> Frame:
         """The coordinates of which the parts along some directions are longer by these factors.
@@ -186,9 +186,9 @@ class FactorFrame(NamedTuple):
         covariance = self.covariance.take(features, axis=-1)
         return self.of(self.frame.marginal(features), covariance)
 
-    def of_features(self, structure: DiagonalCovariance) -> Frame:
+    def of_features(self) -> Frame:
         """See `Frame.of_features`."""
-        return self.frame.of_features(structure)
+        return self.frame.of_features()
 
     def stretched(self, factors: np.ndarray, directions: np.ndarray) -> FactorFrame:
         """See `Frame.stretched`."""
