@@ -479,11 +479,11 @@ def found_feature_weights(
     moments : sequence of Moments
         Theirs.
     settings : Settings
-        With the covariance within the classes.
+        With the covariance within the classes; until that is known there are no weights.
     before : (d,) array, default=None
         What they were before, if anything.
     """
-    if not settings.n_votes:
+    if not settings.n_votes or settings.shrinkage_target is None:
         return None
     discriminants = Discriminants.of(
         [(of_class,) for of_class in moments], settings.shrinkage_target, settings.structure

@@ -103,7 +103,10 @@ def merged_calibration(
     if len(models) == 1:
         return calibrations[0]
     position = sum(calibration.position for calibration in calibrations)
-    settings = settings._replace(feature_weights=weights_of_features(predicted, settings))
+    mixtures = [state.mixture for state in predicted if state is not None]
+    moments = [inlier_moments(mixture) for mixture in mixtures]
+    weights = found_feature_weights(mixtures, moments, settings)
+    settings = settings._replace(feature_weights=weights)
     last = [calibration.last for calibration in calibrations if calibration.last is not None]
     if settings.memories:
         # It follows the stream, and is as in the newest model unless that knows far less.
@@ -124,15 +127,6 @@ def merged_calibration(
         None,
         replay,
     )
-
-
-def weights_of_features(predicted: Sequence[State | None], settings: Settings) -> np.ndarray | None:
-    """Learned anew from the samples of all, see `found_feature_weights`."""
-    mixtures = [state.mixture for state in predicted if state is not None]
-    if settings.shrinkage_target is None:
-        return None
-    moments = [inlier_moments(mixture) for mixture in mixtures]
-    return found_feature_weights(mixtures, moments, settings)
 
 
 def relearned(

@@ -32,6 +32,7 @@ from skokde._engine.compression import cluster
 from skokde._engine.covariance import SHAPES, STRUCTURES
 from skokde._engine.experts import Grid
 from skokde._engine.kde import Components, factorize
+from skokde._engine.neighbors import Neighbors
 from skokde._engine.pooling import CONTAMINATIONS
 from skokde._engine.shrinkage import shrink_covariance
 from skokde._engine.state import Settings
@@ -65,6 +66,10 @@ class Variant(NamedTuple):
 
 def _none_of_discriminants(squares: np.ndarray, *args: Any) -> np.ndarray:
     return np.zeros_like(squares)
+
+
+def _equal_weights(neighbors: Neighbors, weights: np.ndarray | None = None) -> np.ndarray:
+    return np.ones(neighbors.points.shape[1])
 
 
 def _no_shrinkage(widths: np.ndarray) -> np.ndarray:
@@ -181,7 +186,10 @@ VARIANTS: dict[str, Variant] = {
         {}, {DISCRIMINANTS + "log_ratios_by_scale": _none_of_discriminants}
     ),
     "no votes of the nearest samples in the pool": Variant(
-        {}, {"skokde._engine.state.Settings.pools_neighbors": False}
+        {}, {"skokde._engine.state.Settings.n_votes": 0}
+    ),
+    "votes by distances without weights of features": Variant(
+        {}, {"skokde._calibration.learn_feature_weights": _equal_weights}
     ),
     "no densities in transformed coordinates": Variant(
         {}, {"skokde._engine.state.Settings.pools_transformed": False}

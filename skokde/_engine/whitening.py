@@ -55,11 +55,6 @@ class Frame(NamedTuple):
     log_det: float
 
     @property
-    def is_diagonal(self) -> bool:
-        """Whether each coordinate is one of the features."""
-        return self.matrix.ndim == 1
-
-    @property
     def arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Center, spread and matrix as the compiled functions take them, flattened."""
         return self.center, self.spread, self.matrix.ravel()
@@ -152,11 +147,6 @@ class FactorFrame(NamedTuple):
     frame: Frame
     covariance: np.ndarray
     whitener: Whitener
-
-    @property
-    def is_diagonal(self) -> bool:
-        """Whether each coordinate is one of the features."""
-        return False
 
     @classmethod
     def of(cls, frame: Frame, covariance: np.ndarray) -> Self:
