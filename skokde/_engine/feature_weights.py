@@ -15,9 +15,11 @@ from scipy.spatial.distance import cdist
 
 from skokde._engine.neighbors import N_NEAREST, PRIOR_COUNT, WIDTH, Neighbors
 
-# At most so many components are predicted, each by the votes of so many that are next to it.
+# At most so many components are predicted, each by the votes of so many that are next to it; fewer
+# where there are hundreds of features, in all of which they differ: so many numbers are held.
 MOST_PREDICTED = 512
 N_VOTERS = 12
+MOST_DIFFERENCES = 1_000_000
 # Logarithms of weights have a standard normal distribution before any prediction, and are never
 # farther from zero than this. So many steps are made each time, from the weights before.
 FARTHEST_LOG = 5.0
@@ -44,7 +46,8 @@ def learn_feature_weights(neighbors: Neighbors, weights: np.ndarray | None = Non
     before = np.zeros(d) if weights is None else np.log(weights)
     if n < 2 or d < 2:
         return np.exp(before)
-    predicted = np.linspace(0, n - 1, min(n, MOST_PREDICTED)).astype(np.intp)
+    most = min(MOST_PREDICTED, 1 + MOST_DIFFERENCES // (N_VOTERS * d))
+    predicted = np.linspace(0, n - 1, min(n, most)).astype(np.intp)
     voters, counts, precisions = nearest_voters(
         points * np.exp(before), neighbors.counts, predicted
     )
