@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from skokde._engine.class_density import ClassDensity, build_class_density
-from skokde._engine.discriminants import Discriminants
+from skokde._engine.discriminants import Discriminant, Discriminants
 from skokde._engine.experts import discriminant_moments
 from skokde._engine.feature_weights import learn_feature_weights
 from skokde._engine.kde import in_boxes, log_sum
@@ -485,10 +485,10 @@ def found_feature_weights(
     """
     if not settings.n_votes or settings.shrinkage_target is None:
         return None
-    discriminants = Discriminants.of(
-        [(of_class,) for of_class in moments], settings.shrinkage_target, settings.structure
-    )
-    of_features = neighbor_metric(discriminants, settings._replace(feature_weights=None), 0)
+    counts = np.array([count for count, *_ in moments])
+    discriminant = Discriminant.of_moments(moments, settings.shrinkage_target, settings.structure)
+    unweighted = np.ones(discriminant.means.shape[1])
+    of_features = NeighborMetric.of(discriminant, counts, unweighted)
     return learn_feature_weights(Neighbors.of(mixtures, of_features), before)
 
 

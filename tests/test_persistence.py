@@ -353,19 +353,25 @@ def test_pools_of_format_9_have_the_scales_of_today(covariance_type, bandwidth, 
     assert (new["precision"][added, added] == PRIOR_PRECISION).all()
 
 
-@every_pool
-def test_pools_of_format_10_have_the_votes_in_the_unit_of_today(covariance_type, bandwidth, memory):
-    today, n_votes = calibration_of_today(covariance_type, bandwidth, memory)
+def pool_of_one_kind_of_votes(today, n_votes):
+    """What formats 10 and 11 had: exponents, a precision, and the places of both today."""
     n_new = int(n_votes == 2)
     n = len(today.pool.exponents) - n_new
     root = np.random.default_rng(0).normal(size=(n + 3, n + 3))
-    learned = root @ root.T
-    exponents, precision = np.arange(1.0, n + 1.0), PRIOR_PRECISION * np.eye(n + 3) + learned
+    at = np.delete(np.arange(n + n_new + 3), slice(n - 1, n - 1 + n_new))
+    return np.arange(1.0, n + 1.0), root @ root.T, at
+
+
+@every_pool
+def test_pools_of_format_10_have_the_votes_in_the_unit_of_today(covariance_type, bandwidth, memory):
+    today, n_votes = calibration_of_today(covariance_type, bandwidth, memory)
+    exponents, learned, at = pool_of_one_kind_of_votes(today, n_votes)
+    n = len(exponents)
+    precision = PRIOR_PRECISION * np.eye(n + 3) + learned
     new = upgraded_calibration(10, exponents, precision, today, memory)
     unit = np.ones(n + 3)
     if n_votes:
         unit[n - 1] = 0.5
-    at = np.delete(np.arange(n + n_new + 3), slice(n - 1, n - 1 + n_new))
     np.testing.assert_array_equal(new["exponents"][at[:n]], unit[:n] * exponents)
     # What predictions say of weights, which are the same but for their units, is as it was.
     weights = np.random.default_rng(1).normal(size=n + 3)
@@ -377,13 +383,10 @@ def test_pools_of_format_10_have_the_votes_in_the_unit_of_today(covariance_type,
 @every_pool
 def test_pools_of_format_11_have_both_kinds_of_votes(covariance_type, bandwidth, memory):
     today, n_votes = calibration_of_today(covariance_type, bandwidth, memory)
-    n_new = int(n_votes == 2)
-    n = len(today.pool.exponents) - n_new
-    root = np.random.default_rng(0).normal(size=(n + 3, n + 3))
-    old, exponents = root @ root.T, np.arange(1.0, n + 1.0)
+    exponents, old, at = pool_of_one_kind_of_votes(today, n_votes)
     new = upgraded_calibration(11, exponents, old, today, memory)
-    assert new["exponents"].tolist() == [*exponents[: n - 1], *n_new * [0.0], exponents[-1]]
-    at = np.delete(np.arange(n + n_new + 3), slice(n - 1, n - 1 + n_new))
+    of_features = [0.0] if n_votes == 2 else []
+    assert new["exponents"].tolist() == [*exponents[:-1], *of_features, exponents[-1]]
     np.testing.assert_array_equal(new["precision"][np.ix_(at, at)], old)
 
 
