@@ -93,6 +93,23 @@ def test_votes_of_near(d, n_samples, most):
         np.testing.assert_allclose(_neighbors.votes_of_near(*reordered), votes, atol=1e-12)
 
 
+@pytest.mark.parametrize("n_nearest", [1, 7, 29])
+@pytest.mark.parametrize("d", [1, 3, 4, 9])
+def test_nearest_components(d, n_nearest):
+    for seed in SEEDS:
+        rng = np.random.default_rng(seed)
+        # On a grid many are equally far, or where another one is.
+        points = rng.integers(-2, 3, size=(30, d)) if seed else rng.normal(size=(30, d))
+        counts, chosen = rng.choice([0.0, 0.3, 1.0, 2.5], size=30), intp(rng.permutation(30)[:11])
+        arguments = points.astype(float), counts, chosen, n_nearest
+        got, expected = (f.nearest_components(*arguments) for f in (_neighbors, twins))
+        np.testing.assert_array_equal(got[0], expected[0])
+        np.testing.assert_allclose(got[1], expected[1], rtol=1e-12, atol=1e-12)
+    for wrong in (-1, 30):
+        with pytest.raises(ValueError, match="numbers of components"):
+            _neighbors.nearest_components(*arguments[:2], intp([wrong]), n_nearest)
+
+
 def test_no_sample_votes_for_itself_alone():
     point = np.ones((1, 2))
     for counts, expected in ((1.0, 0.0), (0.3, 0.0), (2.5, 1.5)):
@@ -1201,6 +1218,12 @@ def entries(covariance_type):
             free=(1,),
         ),
         Entry(_moments.match_group_moments, (*mixture, members, starts), free=(2,)),
+        Entry(
+            _neighbors.nearest_components,
+            (means, weights, members[:5], 2),
+            free=(2,),
+            free_last=(0,),
+        ),
         Entry(
             _neighbors.votes_of_near,
             (means[:5], means, weights, members % 3, members[:5] % 3, 3, 0.5, 4, 0.4),

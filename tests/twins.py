@@ -782,6 +782,17 @@ def votes_of_near(points, others, counts, codes, own, n_classes, n_samples, most
     return votes
 
 
+def nearest_components(points, counts, chosen, n_nearest):
+    nearest, squares = np.empty((2, len(chosen), n_nearest))
+    for i, number in enumerate(chosen):
+        squares_to = ((points - points[number]) ** 2).sum(axis=1)
+        if counts[number] <= 1.0:
+            squares_to[number] = np.inf
+        nearest[i] = np.argsort(squares_to, kind="stable")[:n_nearest]
+        squares[i] = np.sort(squares_to)[:n_nearest]
+    return nearest, squares
+
+
 def distinct_groups(partitions, n_components, n_compounds):
     n_groups = partitions.max(axis=1, initial=-1) + 1
     groups = [

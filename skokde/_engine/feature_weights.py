@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import numpy as np
 from scipy.optimize import minimize
-from scipy.spatial.distance import cdist
 
+from skokde._engine._neighbors import nearest_components
 from skokde._engine.neighbors import N_NEAREST, PRIOR_COUNT, WIDTH, Neighbors
 
 # At most so many components are predicted, each by the votes of so many that are next to it; fewer
@@ -100,19 +100,11 @@ def nearest_voters(
     precisions : (m,) array
         Of the kernels; zero where as many samples as it goes by are all in one place.
     """
-    squares = cdist(points[predicted], points, "sqeuclidean")
-    itself = np.arange(len(predicted)), predicted
-    others = np.maximum(counts[predicted] - 1.0, 0.0)
-    squares[itself] = np.where(others > 0.0, 0.0, np.inf)
     n_voters = min(N_VOTERS, len(points) - 1)
-    voters = np.argpartition(squares, n_voters - 1, axis=1)[:, :n_voters]
-    distances = np.take_along_axis(squares, voters, axis=1)
-    order = np.argsort(distances, axis=1, kind="stable")
-    voters = np.take_along_axis(voters, order, axis=1)
-    distances = np.take_along_axis(distances, order, axis=1)
-    of_voters = np.where(voters == predicted[:, None], others[:, None], counts[voters])
+    voters, squares = nearest_components(points, counts, predicted, n_voters)
+    of_voters = counts[voters] - (voters == predicted[:, None])
     enough = np.cumsum(of_voters, axis=1) >= N_NEAREST
     last = np.where(enough.any(axis=1), enough.argmax(axis=1), n_voters - 1)
-    variances = WIDTH**2 * np.take_along_axis(distances, last[:, None], axis=1)[:, 0]
+    variances = WIDTH**2 * np.take_along_axis(squares, last[:, None], axis=1)[:, 0]
     known = variances > SMALLEST_VARIANCE
     return voters, of_voters, np.divide(1.0, variances, out=np.zeros(len(known)), where=known)
