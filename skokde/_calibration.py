@@ -22,6 +22,7 @@ from skokde._engine.class_density import ClassDensity, build_class_density
 from skokde._engine.discriminants import Discriminant, Discriminants
 from skokde._engine.experts import discriminant_moments
 from skokde._engine.feature_weights import learn_feature_weights
+from skokde._engine.histograms import Histograms
 from skokde._engine.kde import in_boxes, log_sum
 from skokde._engine.mixture import Mixture
 from skokde._engine.neighbors import NeighborMetric, Neighbors
@@ -168,8 +169,10 @@ class Calibration(NamedTuple):
         To coordinates in which classes are pooled by more densities; found with the covariance.
     feature_weights : (d,) array or None
         In distances between samples that vote for their classes; found with the covariance.
+    histograms : Histograms or None
+        Of the rows of all windows, and those before the first one, since their bins were found.
     refreshed : int
-        The position where they were found.
+        The position where the covariance was found.
     position : int
         Number of rows so far. One that repeats the row before has none of its own, so that a
         row of weight two is the same as two rows.
@@ -186,6 +189,7 @@ class Calibration(NamedTuple):
     covariance: np.ndarray | None
     transformation: Transformation | None
     feature_weights: np.ndarray | None
+    histograms: Histograms | None
     refreshed: int
     position: int
     next_checkpoint: int
@@ -196,12 +200,14 @@ class Calibration(NamedTuple):
     @classmethod
     def start(cls, n_classes: int) -> Calibration:
         pool = LogLinearPool.start(n_classes, np.array([1.0, 0.0, 0.0]))
-        return cls(pool, None, None, None, 0, 0, FIRST_CHECKPOINT, None, None, None)
+        return cls(pool, None, None, None, None, 0, 0, FIRST_CHECKPOINT, None, None, None)
 
     def adapted(self, settings: Settings) -> Calibration:
         """With a pool of the settings' densities, if they are others than before."""
         pool = self.pool.adapted(settings.first_exponents)
-        return self if pool is self.pool else self._replace(pool=pool, replay=None)
+        if pool is self.pool:
+            return self
+        return self._replace(pool=pool, histograms=None, replay=None)
 
     def grown(self, chosen: np.ndarray, n_classes: int) -> Calibration:
         """With more classes, the old ones having new numbers among them."""
@@ -221,13 +227,19 @@ class Calibration(NamedTuple):
         last = None if self.last is None else (self.last[0], int(chosen[self.last[1]]))
         pool = LogLinearPool.start(n_classes, self.pool.exponents)
         pool = pool.with_classes(chosen, self.pool)
-        return self._replace(pool=pool, pending=pending, replay=replay, last=last)
+        histograms = self.histograms and self.histograms.grown(chosen, n_classes)
+        return self._replace(
+            pool=pool, histograms=histograms, pending=pending, replay=replay, last=last
+        )
 
     def without_rows(self) -> Calibration:
         """What has been learned, without the rows of which it was and those that wait."""
+        pool = self.pool
         return self._replace(
-            # Quantiles are values of rows.
+            pool=pool if self.histograms is None else pool.without_last(),
+            # Quantiles, and edges of bins, are values of rows.
             transformation=None,
+            histograms=None,
             last=None,
             pending=None,
             replay=None,
@@ -293,7 +305,7 @@ class Calibration(NamedTuple):
         first, d = first_window(len(mixtures)), mixtures[0].n_features
         if self.position < min(first, FEW_ROWS * d):
             calibration = calibration._replace(
-                covariance=None, transformation=None, feature_weights=None
+                covariance=None, transformation=None, feature_weights=None, histograms=None
             )
         # All that is scored follows the covariance, so it does not change with short windows.
         elif self.position <= first or self.position >= self.refreshed + share(self.refreshed):
@@ -307,6 +319,9 @@ class Calibration(NamedTuple):
                     moments,
                     settings._replace(shrinkage_target=covariance),
                     self.feature_weights,
+                ),
+                histograms=found_histograms(
+                    states, calibration.replay, settings, calibration.histograms
                 ),
                 refreshed=self.position,
             )
@@ -352,6 +367,14 @@ class Calibration(NamedTuple):
             calibration = calibration._replace(pending=pending)
         return calibration, n
 
+    def _histograms_of_window(self, settings: Settings) -> Histograms | None:
+        """With the rows of the window, where it has been known how many classes there are."""
+        pending = self.pending
+        if self.histograms is None or not len(pending.rows):
+            return self.histograms
+        fade = settings.forgetting_factor ** float(pending.counts.sum())
+        return self.histograms.with_rows(pending.rows, pending.codes, pending.counts, fade)
+
     def _learn_from_pending(
         self,
         n_samples: float,
@@ -360,7 +383,8 @@ class Calibration(NamedTuple):
         in_threads: Mapper,
     ) -> Calibration:
         """The calibration after the prediction of the window's rows."""
-        pending, calibration = self.pending, self._replace(pending=None)
+        pending = self.pending
+        calibration = self._replace(pending=None, histograms=self._histograms_of_window(settings))
         shares = pending.shares
         seen = np.flatnonzero(shares)
         known = np.isin(pending.codes, seen)
@@ -378,6 +402,7 @@ class Calibration(NamedTuple):
             shrinkage_target=self.covariance,
             transformation=transformation,
             feature_weights=self.feature_weights,
+            histograms=self.histograms and self.histograms.of_classes(seen),
         )
 
         n_components = sum(pending.states[code].mixture.n_components for code in seen)
@@ -414,9 +439,13 @@ class Calibration(NamedTuple):
 
 
 def log_ratios_besides(
-    states: Sequence[State], X: np.ndarray, own: np.ndarray, settings: Settings
+    states: Sequence[State],
+    X: np.ndarray,
+    own: np.ndarray,
+    settings: Settings,
+    in_histograms: np.ndarray | None = None,
 ) -> np.ndarray:
-    """What is pooled of classes besides densities: discriminants, and votes if there are any.
+    """What is pooled of classes besides densities: discriminants, votes and histograms, if any.
 
     Parameters
     ----------
@@ -426,7 +455,9 @@ def log_ratios_besides(
     own : (n,) array of intp
         See `Neighbors.log_ratios`.
     settings : Settings
-        With the covariance within the classes, and the weights of features.
+        With the covariance within the classes, the weights of features, and histograms.
+    in_histograms : (n,) array of intp, default=None
+        As `own`, of rows that may be in these only.
 
     Returns
     -------
@@ -439,7 +470,47 @@ def log_ratios_besides(
         Neighbors.of(mixtures, neighbor_metric(discriminants, settings, number)).log_ratios(X, own)
         for number in range(settings.n_votes)
     ]
-    return np.array([*discriminants.log_ratios(X), *votes])
+    in_histograms = own if in_histograms is None else in_histograms
+    of_features = histogram_log_ratios(X, in_histograms, settings, len(states))
+    return np.array([*discriminants.log_ratios(X), *votes, *of_features])
+
+
+def found_histograms(
+    states: Sequence[State | None],
+    replay: ReplayBuffer | None,
+    settings: Settings,
+    before: Histograms | None = None,
+) -> Histograms | None:
+    """Those of all samples while components are samples, and then of rows that were kept.
+
+    Parameters
+    ----------
+    states : sequence of State or None
+        One for each class.
+    replay : ReplayBuffer or None
+    settings : Settings
+    before : Histograms, default=None
+        What there is of all rows, if anything: it stays as long as it fits those that are kept.
+    """
+    if not settings.pools_histograms:
+        return None
+    mixtures = [state and state.mixture for state in states]
+    if replay is None or not any(mixture and mixture.n_compounds for mixture in mixtures):
+        return Histograms.of_mixtures(mixtures)
+    if before is not None and before.fits(replay.rows, replay.counts):
+        return before
+    return Histograms.of_rows(replay.rows, replay.codes, replay.counts, len(states))
+
+
+def histogram_log_ratios(
+    X: np.ndarray, own: np.ndarray | None, settings: Settings, n_classes: int
+) -> list[np.ndarray]:
+    """What histograms tell (n, n_classes), if they are pooled: nothing before they are known."""
+    if not settings.pools_histograms:
+        return []
+    if settings.histograms is None:
+        return [np.zeros((len(X), n_classes))]
+    return [settings.histograms.log_ratios(X, own)]
 
 
 def neighbor_metric(

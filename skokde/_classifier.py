@@ -29,6 +29,7 @@ from skokde._engine.class_density import (
 )
 from skokde._engine.class_memory import ClassMemory
 from skokde._engine.discriminants import Discriminants
+from skokde._engine.histograms import Histograms
 from skokde._engine.kde import KDE, in_boxes, in_one_shape, in_parts, log
 from skokde._engine.merging import fades_of
 from skokde._engine.neighbors import Neighbors
@@ -408,11 +409,14 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         plain = groups[sum(scored[: settings.n_pooled_transformed]) :]
         nowhere = np.isneginf(plain.max(axis=(0, 2))) | np.isnan(X).all(axis=1)
         votes = np.zeros((settings.n_votes, *groups.shape[1:]))
-        # The last ones, or none.
-        of_votes = pool.exponents[len(pool.exponents) - len(votes) :]
-        for number in np.flatnonzero(of_votes).tolist():
+        n = len(pool.exponents) - settings.pools_histograms
+        for number in np.flatnonzero(pool.exponents[n - len(votes) : n]).tolist():
             votes[number] = self._log_ratios_of_neighbors(X, settings, number)
-        log_densities = np.concatenate([groups, self._discriminants(X, settings), votes])
+        histograms = np.zeros((len(pool.exponents) - n, *groups.shape[1:]))
+        if pool.exponents[n:].any():
+            histograms[0] = self._log_ratios_of_histograms(X, settings.histograms)
+        discriminants = self._discriminants(X, settings)
+        log_densities = np.concatenate([groups, discriminants, votes, histograms])
         codes = self._scored(prior)
         features = np.full_like(log_densities, -FARTHEST)
         features[..., codes] = relative(log_densities[..., codes], FARTHEST_CLASS)
@@ -671,9 +675,9 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         n_sides, n = settings.n_sides, settings.n_pooled_transformed
         n_densities = settings.n_densities
         scale = n_densities + settings.n_linear
-        ends = [n, settings.n_pooled, n_densities, scale, scale + 1]
+        ends = [n, settings.n_pooled, n_densities, scale, scale + 1, scale + 1 + settings.n_votes]
         parts = np.split(pool.exponents, ends)
-        transformed, density, memory, discriminant, scale, neighbors = parts
+        transformed, density, memory, discriminant, scale, neighbors, histograms = parts
         return {
             "transformed": transformed.reshape(-1, n_sides),
             "density": density.reshape(-1, n_sides),
@@ -681,6 +685,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
             "discriminant": discriminant,
             "scale": scale,
             "neighbors": neighbors,
+            "histograms": histograms,
             "offset": pool.offsets.copy(),
             "contamination": pool.contamination,
         }
@@ -787,7 +792,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         n_pooled, pool = settings.n_pooled, self._pool(settings)
 
         def make() -> tuple[LogLinearPool, LogLinearPool, tuple[bool, ...]]:
-            pruned = pool.pruned(n_pooled, settings.n_votes)
+            pruned = pool.pruned(n_pooled, settings.n_votes, settings.pools_histograms)
             scored = pruned.exponents[:n_pooled] > 0.0
             first = settings.n_pooled_transformed
             if not scored[first:].any():  # there is a density in the data's coordinates in any case
@@ -1080,6 +1085,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
             shrinkage_target=target,
             transformation=self._lasting_transformation(settings),
             feature_weights=self._calibration.feature_weights,
+            histograms=self._calibration.histograms,
         )
 
     def _pooled_within_covariance(self, *, keeps_noise: bool) -> np.ndarray:
@@ -1189,6 +1195,13 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
 
         self._in_threads(vote, in_parts(np.arange(len(X))))
         return out
+
+    def _log_ratios_of_histograms(self, X: np.ndarray, histograms: Histograms) -> np.ndarray:
+        """Of all classes (n, n_classes)."""
+        of_bins = self._snapshot.lasting("histograms", histograms, histograms.bin_log_ratios)
+        parts = in_parts(np.arange(len(X)))
+        logs = self._in_threads(lambda part: histograms.log_ratios(X[part], of_bins=of_bins), parts)
+        return np.concatenate(logs)
 
     def _make_neighbors(self, settings: Settings, number: int) -> Neighbors:
         discriminants = self._known_discriminants(settings)

@@ -20,6 +20,7 @@ from skokde._calibration import (
     ReplayBuffer,
     followed,
     found_feature_weights,
+    found_histograms,
     log_ratios_besides,
     n_kept,
     serially,
@@ -115,11 +116,15 @@ def merged_calibration(
         pool, replay = newest.pool, newest.replay
     else:
         pool, replay = relearned(models, predicted, class_count, position, settings, in_threads)
+    histograms = None
+    if settings.shrinkage_target is not None:
+        histograms = found_histograms(predicted, replay, settings)
     return Calibration(
         pool,
         settings.shrinkage_target,
         settings.transformation,
         settings.feature_weights,
+        histograms,
         position,
         position,
         max(position, FIRST_CHECKPOINT),
@@ -169,7 +174,11 @@ def relearned(
     numbers, before = np.arange(len(codes)), ~np.isnan(rows.log_densities[:, 0])
     log_densities[:, numbers[before], codes[before]] = rows.log_densities[before].T
     states, own = [held_out[code].state for code in known], np.where(before, codes, -1)
-    others = log_ratios_besides(states, rows.rows, own, settings)
+    kept = reduce(ReplayBuffer.followed_by, earlier) if earlier else None
+    histograms = found_histograms([held and held.state for held in held_out], kept, settings)
+    settings = settings._replace(histograms=histograms and histograms.of_classes(known))
+    # Rows that densities are without may be among those that are kept.
+    others = log_ratios_besides(states, rows.rows, own, settings, in_histograms=codes)
     learned = learn_pool(
         pool.of_classes(known),
         np.log(shares[known]),

@@ -15,6 +15,7 @@ import numpy as np
 from skokde._calibration import Calibration, PendingBatch, ReplayBuffer
 from skokde._engine.class_memory import FACTORS, ClassMemory
 from skokde._engine.covariance import structure_of
+from skokde._engine.histograms import N_BINS, Histograms
 from skokde._engine.mixture import Mixture
 from skokde._engine.pooling import CONTAMINATIONS, LogLinearPool
 from skokde._engine.recent import MEMORIES
@@ -24,7 +25,7 @@ from skokde._incomplete import Waiting
 from skokde._validation import TINY
 
 # To be raised when what is stored changes; older formats stay readable.
-FORMAT = 12
+FORMAT = 13
 
 # The fields of the engine's tuples that are such tuples, or lists of them.
 PARTS: dict[type, dict[str, type]] = {
@@ -33,6 +34,7 @@ PARTS: dict[type, dict[str, type]] = {
     Calibration: {
         "pool": LogLinearPool,
         "transformation": Transformation,
+        "histograms": Histograms,
         "pending": PendingBatch,
         "replay": ReplayBuffer,
     },
@@ -229,6 +231,8 @@ def check_calibration(calibration: Calibration, n_classes: int, d: int) -> None:
     if weights is not None:
         expect(calibration.covariance is not None, "covariance", "there with feature weights")
         expect_array(weights, "feature weights", (d,), least=TINY)
+    if calibration.histograms is not None:
+        check_histograms(calibration.histograms, n_classes, d)
     if calibration.last is not None:
         expect(len(calibration.last) == 2, "last row")
         expect_rows(calibration.last[0], "last row", (d,))
@@ -238,11 +242,11 @@ def check_calibration(calibration: Calibration, n_classes: int, d: int) -> None:
         expect_rows(replay.rows, "predicted rows", (n, d))
         expect_array(replay.counts, "counts of predicted rows", (n,), least=TINY)
         # Besides these the pool has discriminants, with short memories or without, the classes'
-        # scales, and votes of up to two kinds.
+        # scales, votes of up to two kinds, and histograms.
         n_pooled = np.shape(replay.log_densities)[-1:]
         expect_array(replay.log_densities, "log-densities of predicted rows", (n, *n_pooled))
         expect(
-            n_densities - n_pooled[0] in range(2, len(MEMORIES) + 4),
+            n_densities - n_pooled[0] in range(2, len(MEMORIES) + 5),
             "log-densities of predicted rows",
             "one for each density that is pooled",
         )
@@ -259,6 +263,15 @@ def check_calibration(calibration: Calibration, n_classes: int, d: int) -> None:
         for state in pending.states:
             if state is not None:
                 check_state(state, d)
+
+
+def check_histograms(histograms: Histograms, n_classes: int, d: int) -> None:
+    """Raise unless these can be the histograms of so many classes and features."""
+    expect(isinstance(histograms, Histograms), "histograms")
+    edges, counts = histograms
+    expect_array(edges, "edges of bins", (d, N_BINS - 1))
+    expect(bool((np.diff(edges) >= 0.0).all()), "edges of bins", "none below the one before")
+    expect_array(counts, "counts in bins", (n_classes, d, N_BINS), least=0.0)
 
 
 def check_transformation(transformation: Transformation, shape: tuple[int, ...]) -> None:

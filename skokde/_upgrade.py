@@ -64,6 +64,8 @@ def upgraded(stored: Mapping[str, Any]) -> dict[str, Any]:
         state = _from_10(state)
     if number <= 11:
         state = _from_11(state)
+    if number <= 12:
+        state = _from_12(state)
     return state
 
 
@@ -250,7 +252,7 @@ def _from_10(state: dict[str, Any]) -> dict[str, Any]:
 
 
 def _has_votes(state: dict[str, Any]) -> bool:
-    """Whether a classifier of format 10 or 11 has votes; of what was groups one is scales."""
+    """Whether a classifier of formats 10 to 12 has votes; of what was groups one is scales."""
     return "_calibration" in state and _n_groups_of_8(state) > 2
 
 
@@ -263,4 +265,15 @@ def _from_11(state: dict[str, Any]) -> dict[str, Any]:
         # Those there were, by whitened distances, are the last ones.
         pool = calibration["pool"]
         calibration["pool"] = _with_densities(pool, len(pool["exponents"]) - 1, 1)
+    return state | {"_calibration": calibration}
+
+
+def _from_12(state: dict[str, Any]) -> dict[str, Any]:
+    """With histograms of features, which stand last in the pool where there are votes."""
+    if "_calibration" not in state:
+        return state
+    calibration = state["_calibration"] | {"histograms": None}
+    if _has_votes(state):
+        pool = calibration["pool"]
+        calibration["pool"] = _with_densities(pool, len(pool["exponents"]), 1)
     return state | {"_calibration": calibration}

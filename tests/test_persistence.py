@@ -176,11 +176,11 @@ def test_pools_of_format_2_have_the_groups_of_today(d, n_discriminants):
         groups, places = [*of_new, *logs[:2]], [0, 1]
     else:  # the second one is pooled in transformed coordinates alone
         groups, places = [*of_new, *logs[2:4], *logs[:2]], [2, 3, 0, 1]
-    scales_and_votes = rng.normal(size=(3, 5, 3))
-    today = np.array([*groups, *of_memories, *logs[4:], *scales_and_votes])
+    new_terms = rng.normal(size=(4, 5, 3))  # scales, two kinds of votes, histograms
+    today = np.array([*groups, *of_memories, *logs[4:], *new_terms])
     # What was known of the others, in their new places.
     n = len(today)
-    at = np.r_[2 : len(groups), len(groups) + len(of_memories) : n - 3, n : n + 3]
+    at = np.r_[2 : len(groups), len(groups) + len(of_memories) : n - 4, n : n + 3]
     places += range(4, len(old.precision))
     np.testing.assert_array_equal(
         new.precision[np.ix_(at, at)], old.precision[np.ix_(places, places)]
@@ -259,16 +259,18 @@ def test_pools_of_format_3_have_the_memories_of_today(n_groups):
     assert calibration["replay"] is None
     new = LogLinearPool(**calibration["pool"])
     assert not new.exponents[n_groups : n_groups + 3].any()
-    at_end = n + 4 + (n_groups % 2 == 0)  # of scales, and votes
+    at_end = n + 4 + 2 * (n_groups % 2 == 0)  # of scales, and votes and histograms
     assert not new.exponents[n + 3 : at_end].any()
     kept = np.r_[:n_groups, n_groups + 3 : n + 3, at_end : at_end + 2]
     assert len(new.precision) == at_end + 2
     np.testing.assert_array_equal(new.weights[kept], np.append(pool["exponents"], pool["offsets"]))
     np.testing.assert_array_equal(new.precision[np.ix_(kept, kept)], pool["precision"])
-    # Without memories nothing has changed.
+    # Without memories nothing has changed: two more of what were discriminants are groups, which
+    # are even in number where there are several.
     stored["_class_memory"] = None
     new = upgraded(stored)["_calibration"]["pool"]["exponents"]
-    assert len(new) == n + 1 + ((n_groups + 2) % 2 == 0)
+    if n_groups > 1:
+        assert len(new) == n + 3
 
 
 @pytest.mark.parametrize("memory", [1.0, "predictive"])
@@ -278,7 +280,7 @@ def test_pools_of_format_7_have_the_densities_of_today(covariance_type, memory):
     parameters = {"covariance_type": covariance_type, "forgetting_factor": memory}
     pool = OnlineKDEClassifier(**parameters).fit(X, y)._calibration.pool
     n_groups = 6 if covariance_type == "full" else 2
-    n = len(pool.exponents) - (3 if covariance_type == "full" else 4)
+    n = len(pool.exponents) - (4 if covariance_type == "full" else 5)
     old = pool._asdict() | {"exponents": np.arange(1.0, n + 1.0), "precision": np.eye(n + 3)}
     covariance = np.eye(3) if covariance_type == "full" else np.ones(3)
     calibration = {"pool": old, "replay": {}, "covariance": covariance}
@@ -286,8 +288,8 @@ def test_pools_of_format_7_have_the_densities_of_today(covariance_type, memory):
     stored = {"_format": 7, "_calibration": calibration, "_class_memory": class_memory}
     new = upgraded(stored)["_calibration"]["pool"]["exponents"]
     groups = [3.0, 4.0, 1.0, 2.0] if covariance_type == "full" else [1.0, 2.0]
-    scales_and_votes = [0.0, 0.0, 0.0] if covariance_type == "full" else [0.0, 0.0]
-    assert new.tolist() == [0.0, 0.0, *groups, *range(n_groups + 1, n + 1), *scales_and_votes]
+    new_terms = (4 if covariance_type == "full" else 3) * [0.0]  # scales, votes, histograms
+    assert new.tolist() == [0.0, 0.0, *groups, *range(n_groups + 1, n + 1), *new_terms]
     assert len(new) == len(pool.exponents)
 
 
@@ -299,7 +301,7 @@ def every_pool(test):
 
 
 def calibration_of_today(covariance_type, bandwidth, memory):
-    """A calibration, and how many kinds of votes its pool has."""
+    """A calibration, and how many kinds of votes its pool has; histograms stand after them."""
     X, y = stream()
     parameters = {"bandwidth": bandwidth, "forgetting_factor": memory}
     classifier = OnlineKDEClassifier(covariance_type=covariance_type, **parameters)
@@ -318,7 +320,7 @@ def upgraded_calibration(number, exponents, precision, today, memory):
     new = upgraded(stored)["_calibration"]
     np.testing.assert_equal(stored, before)  # nothing stored is written to
     assert new["replay"] == {}  # what earlier rows have does not concern the votes
-    assert new["feature_weights"] is None
+    assert new["feature_weights"] is new["histograms"] is None
     assert new["pool"]["exponents"].shape == today.pool.exponents.shape
     assert new["pool"]["precision"].shape == today.pool.precision.shape
     return new["pool"]
@@ -327,26 +329,28 @@ def upgraded_calibration(number, exponents, precision, today, memory):
 @every_pool
 def test_pools_of_format_8_have_the_votes_of_today(covariance_type, bandwidth, memory):
     today, n_votes = calibration_of_today(covariance_type, bandwidth, memory)
-    n = len(today.pool.exponents) - n_votes - 1
+    n_new = 1 + n_votes + (n_votes > 0)
+    n = len(today.pool.exponents) - n_new
     exponents = np.arange(1.0, n + 1.0)
     new = upgraded_calibration(8, exponents, np.eye(n + 3), today, memory)
-    assert new["exponents"].tolist() == [*exponents, 0.0, *n_votes * [0.0]]
+    assert new["exponents"].tolist() == [*exponents, *n_new * [0.0]]
 
 
 @every_pool
 def test_pools_of_format_9_have_the_scales_of_today(covariance_type, bandwidth, memory):
     today, n_votes = calibration_of_today(covariance_type, bandwidth, memory)
-    # Those of features are new as well; whitened ones stand last.
+    # Votes of features are new as well, before whitened ones, and histograms after them.
     has_votes, n_new = n_votes > 0, 1 + (n_votes == 2)
-    n = len(today.pool.exponents) - n_new
+    n = len(today.pool.exponents) - n_new - has_votes
     root = np.random.default_rng(0).normal(size=(n + 3, n + 3))
     old = root @ root.T
     new = upgraded_calibration(9, np.arange(1.0, n + 1.0), old, today, memory)
     scale = n - has_votes
     expected = [*range(1, scale + 1), *n_new * [0.0], *(0.5 * np.arange(scale + 1, n + 1))]
-    assert new["exponents"].tolist() == expected
-    places, kept = np.arange(n + n_new + 3), np.ones(n + 3, dtype=bool)
-    at, added = np.delete(places, slice(scale, scale + n_new)), places[scale : scale + n_new]
+    assert new["exponents"].tolist() == [*expected, *has_votes * [0.0]]
+    places, kept = np.arange(n + n_new + has_votes + 3), np.ones(n + 3, dtype=bool)
+    added = np.r_[scale : scale + n_new, n + n_new : n + n_new + has_votes]
+    at = np.delete(places, added)
     kept[scale:n] = False  # votes had another unit
     precision, same = new["precision"][np.ix_(at, at)], np.ix_(kept, kept)
     np.testing.assert_allclose(precision[same], old[same], rtol=1e-12, atol=1e-12)
@@ -355,10 +359,11 @@ def test_pools_of_format_9_have_the_scales_of_today(covariance_type, bandwidth, 
 
 def pool_of_one_kind_of_votes(today, n_votes):
     """What formats 10 and 11 had: exponents, a precision, and the places of both today."""
-    n_new = int(n_votes == 2)
-    n = len(today.pool.exponents) - n_new
+    n_today, n_new = len(today.pool.exponents), int(n_votes == 2)
+    new = np.r_[n_today - 3 : n_today - 3 + n_new, n_today - (n_votes > 0) : n_today]
+    at = np.delete(np.arange(n_today + 3), new)
+    n = len(at) - 3
     root = np.random.default_rng(0).normal(size=(n + 3, n + 3))
-    at = np.delete(np.arange(n + n_new + 3), slice(n - 1, n - 1 + n_new))
     return np.arange(1.0, n + 1.0), root @ root.T, at
 
 
@@ -385,8 +390,9 @@ def test_pools_of_format_11_have_both_kinds_of_votes(covariance_type, bandwidth,
     today, n_votes = calibration_of_today(covariance_type, bandwidth, memory)
     exponents, old, at = pool_of_one_kind_of_votes(today, n_votes)
     new = upgraded_calibration(11, exponents, old, today, memory)
-    of_features = [0.0] if n_votes == 2 else []
-    assert new["exponents"].tolist() == [*exponents[:-1], *of_features, exponents[-1]]
+    of_features, histograms = [0.0] * (n_votes == 2), [0.0] * (n_votes > 0)
+    expected = [*exponents[:-1], *of_features, exponents[-1], *histograms]
+    assert new["exponents"].tolist() == expected
     np.testing.assert_array_equal(new["precision"][np.ix_(at, at)], old)
 
 

@@ -14,7 +14,7 @@ from skokde._engine.pooling import (
     MEMORY,
     PRIOR_OF_CONTAMINATIONS,
     PRIOR_PRECISION,
-    WORTH_OF_SCALES,
+    WORTH_OF_TERM,
     LogLinearPool,
     learn_pool,
     newton_step,
@@ -428,7 +428,7 @@ def test_groups_of_no_use_go_as_long_as_the_loss_allows(n_groups, n_votes, seed)
     scales = len(number) - 1 - n_votes
     without_scales, _ = least_rise(pool, (pool.exponents == 0.0) | (number == scales), n_groups)
     allowed = pool.allowed_rise
-    if without_scales <= WORTH_OF_SCALES:
+    if without_scales <= WORTH_OF_TERM:
         assert pruned.exponents[scales] == 0.0
         allowed += without_scales
     gone = pruned.exponents[:n_groups] == 0.0

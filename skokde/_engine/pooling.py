@@ -8,10 +8,11 @@ density is not what the data come from, its probabilities are far too sure. The 
 tempers them by the t_j, one for each group of experts and each short memory of the newest samples,
 and lends weight to a linear discriminant: q has the class' mean, the average covariance within the
 classes, and heavy tails; there is one more for each memory that is long enough. How widely classes
-spread is a term as well (see `discriminants`), and what the nearest samples vote for (`neighbors`)
-may be one or two more. Which t_j, s and b_c are best the log-loss tells of rows that are predicted
-before they are learned; it is convex in them. These rows also tell which share of all rows has
-classes that follow from nothing in it, a contamination, so that their probabilities are the priors.
+spread is a term as well (see `discriminants`), what the nearest samples vote for (`neighbors`) may
+be one or two more, and what single features tell (`histograms`) another. Which t_j, s and b_c are
+best the log-loss tells of rows that are predicted before they are learned; it is convex in them.
+These rows also tell which share of all rows has classes that follow from nothing in it, a
+contamination, so that their probabilities are the priors.
 """
 
 from __future__ import annotations
@@ -46,9 +47,9 @@ PRIOR_OF_CONTAMINATIONS = np.array([0.9, 0.02, 0.02, 0.02, 0.02, 0.02])
 # predicted are not evaluated; in nats a prediction, it is between these.
 USE_FOR_IMPURITY = 0.1
 BOUNDS_OF_USE = np.array([3e-5, 1e-3])
-# So much, in nats of the predictions so far, has to speak for the scales of classes: in samples to
-# come one weight more costs about one.
-WORTH_OF_SCALES = 2.0
+# So much, in nats of the predictions so far, has to speak for the scales of classes, and for the
+# histograms: in samples to come one weight more costs about one.
+WORTH_OF_TERM = 2.0
 # There it is taken that in this share of the predictions each group told another class from the
 # right one by a nat more than it did. While all classes are easily told apart, no group is of use;
 # but what comes next may need them, and those that are left make up for the others.
@@ -79,7 +80,8 @@ class LogLinearPool(NamedTuple):
     Attributes
     ----------
     exponents : (n_densities,) array
-        The t_j, the s, that of the classes' scales and, last, those of votes if there are any.
+        The t_j, the s, that of the classes' scales and, if there are any, those of votes and, last,
+        that of histograms.
     offsets : (n_classes,) array
         The b_c.
     precision : (n_densities + n_classes, n_densities + n_classes) array
@@ -184,31 +186,36 @@ class LogLinearPool(NamedTuple):
         precision[np.ix_(at, at)] = pool.precision
         return pool._replace(offsets=offsets, precision=precision)
 
-    def pruned(self, n_groups: int, n_votes: int = 0) -> Self:
+    def pruned(self, n_groups: int, n_votes: int = 0, n_histograms: int = 0) -> Self:
         """With zero exponents for the groups of experts that are next to no use.
 
         One goes at a time, the one without which the loss is least: the other weights make up for
         it as far as they can (optimal brain surgeon, Hassibi and Stork 1993). One always stays.
-        Before them go the scales of classes, unless predictions clearly speak for these.
+        Before them go the scales of classes, and histograms, unless predictions clearly speak for
+        these.
 
         Parameters
         ----------
         n_groups : int
             The first densities.
         n_votes : int, default=0
-            How many of the last exponents are those of votes, which may go as well. That of scales
-            stands before them.
+            How many exponents are those of votes, which may go as well. That of scales stands
+            before them.
+        n_histograms : int, default=0
+            How many are those of histograms, one or none, the last one.
         """
         precision = self.precision.copy()
         precision[:n_groups, :n_groups] += AS_IF_TOLD_APART * self.count
         assumed = self._replace(precision=precision)
         least = assumed._least_loss_without(self.exponents <= 0.0)
         number = np.arange(len(self.exponents))
-        scales = len(number) - 1 - n_votes
-        without = assumed._least_loss_without(least.zero | (number == scales))
-        if without.rise <= WORTH_OF_SCALES:
-            least = without
-        candidates = (number < n_groups) | (number > scales)
+        histograms = len(number) - n_histograms
+        scales = histograms - n_votes - 1
+        for doubtful in (scales, *range(histograms, len(number))):
+            without = assumed._least_loss_without(least.zero | (number == doubtful))
+            if without.rise - least.rise <= WORTH_OF_TERM:
+                least = without
+        candidates = (number < n_groups) | (number > scales) & (number < histograms)
         most = least.rise + self.allowed_rise
         while True:
             fewer, allowed = least, most
@@ -226,6 +233,11 @@ class LogLinearPool(NamedTuple):
                 break
             least = fewer
         return self.with_weights(least.weights)
+
+    def without_last(self) -> Self:
+        """With the weights that are best where the last exponent is zero."""
+        last = np.arange(len(self.exponents)) == len(self.exponents) - 1
+        return self.with_weights(self._least_loss_without(last).weights)
 
     @property
     def allowed_rise(self) -> float:

@@ -10,6 +10,7 @@ import numpy as np
 
 from skokde._engine.bandwidth import Rule
 from skokde._engine.covariance import CovarianceStructure, DiagonalCovariance
+from skokde._engine.histograms import Histograms
 from skokde._engine.mixture import Mixture
 from skokde._engine.outliers import Moments
 from skokde._engine.transformation import Transformation
@@ -45,6 +46,8 @@ class Settings(NamedTuple):
         Of classes: to coordinates in which there are more densities to be pooled.
     feature_weights : (d,) array or None
         In distances between samples of classes, see `feature_weights`.
+    histograms : Histograms or None
+        Of the features, by classes.
     transformed : bool
         Whether what is estimated is a density in these coordinates.
     n_outputs : int
@@ -62,6 +65,7 @@ class Settings(NamedTuple):
     shrinkage_target: np.ndarray | None = None
     transformation: Transformation | None = None
     feature_weights: np.ndarray | None = None
+    histograms: Histograms | None = None
     transformed: bool = False
     n_outputs: int = 0
 
@@ -167,6 +171,11 @@ class Settings(NamedTuple):
         return 1 if isinstance(self.structure, DiagonalCovariance) else 2
 
     @property
+    def pools_histograms(self) -> bool:
+        """Whether classes are pooled by the histograms of single features, too."""
+        return self.bandwidth.n_narrow > 0
+
+    @property
     def first_exponents(self) -> np.ndarray:
         """Of a pool of densities, discriminants and votes before any prediction: Bayes' rule.
 
@@ -189,7 +198,7 @@ class Settings(NamedTuple):
     @property
     def _n_others(self) -> int:
         """How many terms a pool has besides groups of experts; one is that of classes' scales."""
-        return len(self.memories) + self.n_linear + 1 + self.n_votes
+        return len(self.memories) + self.n_linear + 1 + self.n_votes + self.pools_histograms
 
     @property
     def n_experts(self) -> int:
