@@ -23,6 +23,7 @@ N_LEVELS = 5
 N_BINS = 2**N_LEVELS
 # As so many samples counts, in each bin that is halved, that a class is there as all classes are.
 PRIOR_COUNT = 4.0
+LARGEST = np.finfo(float).max
 # Bins are found anew if they leave so much more of the samples in one.
 UNPARTED = 0.25
 
@@ -161,6 +162,8 @@ def edges_between(X: np.ndarray, counts: np.ndarray) -> np.ndarray:
         ordered, total = values[known][order], np.cumsum(counts[known][order])
         last = len(ordered) - 1
         below = ordered[np.minimum(np.searchsorted(total, shares * total[-1]), last)]
-        above = ordered[np.minimum(np.searchsorted(ordered, below, side="right"), last)]
-        edges[feature] = 0.5 * below + 0.5 * above
+        after = np.searchsorted(ordered, below, side="right")
+        above = ordered[np.minimum(after, last)]
+        # What is beyond all values belongs to the largest one.
+        edges[feature] = np.where(after > last, LARGEST, 0.5 * below + 0.5 * above)
     return edges
