@@ -59,8 +59,8 @@ MOST_FOLLOWED = 4000.0
 # With a fixed factor it goes by so many times the rows that are not forgotten: how right densities
 # of the newest are changes less than these do.
 TIMES_REMEMBERED = 3.0
-# Where the memory is found by prediction, histograms forget: they have one memory only, and need few
-# samples.
+# Where the memory is found by prediction, histograms forget: they have one memory only, and need
+# few samples.
 FORGETTING_OF_HISTOGRAMS = 0.997
 # So many predicted rows are kept: what p-values refer to.
 N_KEPT = 600
