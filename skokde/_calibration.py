@@ -371,7 +371,7 @@ class Calibration(NamedTuple):
         return calibration, n
 
     def _histograms_of_window(self, settings: Settings) -> Histograms | None:
-        """With the rows of the window, where it has been known how many classes there are."""
+        """With the rows of the window, if there are any yet."""
         pending = self.pending
         if self.histograms is None or not len(pending.rows):
             return self.histograms
@@ -474,9 +474,13 @@ def log_ratios_besides(
         Neighbors.of(mixtures, neighbor_metric(discriminants, settings, number)).log_ratios(X, own)
         for number in range(settings.n_votes)
     ]
-    in_histograms = own if in_histograms is None else in_histograms
-    of_features = histogram_log_ratios(X, in_histograms, settings, len(states))
-    return np.array([*discriminants.log_ratios(X), *votes, *of_features])
+    terms = [*discriminants.log_ratios(X), *votes]
+    if settings.histograms is not None:
+        in_histograms = own if in_histograms is None else in_histograms
+        terms.append(settings.histograms.log_ratios(X, in_histograms))
+    elif settings.pools_histograms:  # of those of an earlier format nothing is known yet
+        terms.append(np.zeros((len(X), len(states))))
+    return np.array(terms)
 
 
 def found_histograms(
@@ -504,17 +508,6 @@ def found_histograms(
     if before is not None and before.fits(replay.rows, replay.counts):
         return before
     return Histograms.of_rows(replay.rows, replay.codes, replay.counts, len(states))
-
-
-def histogram_log_ratios(
-    X: np.ndarray, own: np.ndarray | None, settings: Settings, n_classes: int
-) -> list[np.ndarray]:
-    """What histograms tell (n, n_classes), if they are pooled: nothing before they are known."""
-    if not settings.pools_histograms:
-        return []
-    if settings.histograms is None:
-        return [np.zeros((len(X), n_classes))]
-    return [settings.histograms.log_ratios(X, own)]
 
 
 def neighbor_metric(

@@ -134,7 +134,8 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         (see the notes) and in those of the data; "memory" has those of short memories;
         "discriminant" the s of each q, "scale" that of how widely the classes spread, "neighbors"
         those of the nearest samples' votes, by distances of features and by whitened ones, as far
-        as they vote; "offset" the b_c; "contamination" is the share of rows of which nothing tells.
+        as they vote; "histograms" has that of what single features tell, if they are asked;
+        "offset" the b_c; "contamination" is the share of rows of which nothing tells.
     n_features_in_ : int
         Number of features seen.
     feature_names_in_ : ndarray of shape (n_features,)
@@ -171,7 +172,10 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
     those of features, each in its standard deviation within the classes, and weighted so that votes
     predict best (neighborhood components analysis [7]_, of one weight for each feature); once the
     covariance within the classes is their unit. Both count for more along features, or directions,
-    in which the means of the classes differ [6]_.
+    in which the means of the classes differ [6]_. And so does naive Bayes [8]_: how many samples of
+    a class have values of a feature in the bin of the row's, feature by feature, in bins that are
+    halved again and again (Polya trees [9]_). This tells of discrete features, and of those that
+    have one value often.
 
     References
     ----------
@@ -189,6 +193,10 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
        IEEE Transactions on Pattern Analysis and Machine Intelligence 18, 607-616.
     .. [7] J. Goldberger, S. Roweis, G. Hinton, R. Salakhutdinov (2005). Neighbourhood components
        analysis. Advances in Neural Information Processing Systems 17, 513-520.
+    .. [8] D. J. Hand, K. Yu (2001). Idiot's Bayes: not so stupid after all? International
+       Statistical Review 69, 385-398.
+    .. [9] M. Lavine (1992). Some aspects of Polya tree distributions for statistical modelling.
+       The Annals of Statistics 20, 1222-1235.
 
     Examples
     --------

@@ -191,6 +191,9 @@ VARIANTS: dict[str, Variant] = {
     "votes by distances without weights of features": Variant(
         {}, {"skokde._calibration.learn_feature_weights": _equal_weights}
     ),
+    "no histograms of features in the pool": Variant(
+        {}, {"skokde._engine.state.Settings.pools_histograms": False}
+    ),
     "no densities in transformed coordinates": Variant(
         {}, {"skokde._engine.state.Settings.pools_transformed": False}
     ),

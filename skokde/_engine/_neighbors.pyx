@@ -75,9 +75,11 @@ cdef Py_ssize_t find_nearest(
     # there is room for them. Returns how many there are.
     cdef Py_ssize_t i, j, n = 0
     for i in range(squares.shape[0]):
-        if n == nearest.shape[0] and squares[i] >= squares[nearest[n - 1]] or counts[i] <= 0.0:
+        if counts[i] <= 0.0:
             continue
         if n == nearest.shape[0]:
+            if squares[i] >= squares[nearest[n - 1]]:
+                continue
             n -= 1
         j = n
         while j > 0 and squares[nearest[j - 1]] > squares[i]:
