@@ -416,15 +416,9 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         # In transformed coordinates nothing is that far.
         plain = groups[sum(scored[: settings.n_pooled_transformed]) :]
         nowhere = np.isneginf(plain.max(axis=(0, 2))) | np.isnan(X).all(axis=1)
-        votes = np.zeros((settings.n_votes, *groups.shape[1:]))
-        n = len(pool.exponents) - settings.pools_histograms
-        for number in np.flatnonzero(pool.exponents[n - len(votes) : n]).tolist():
-            votes[number] = self._log_ratios_of_neighbors(X, settings, number)
-        histograms = np.zeros((len(pool.exponents) - n, *groups.shape[1:]))
-        if pool.exponents[n:].any():
-            histograms[0] = self._log_ratios_of_histograms(X, settings.histograms)
         discriminants = self._discriminants(X, settings)
-        log_densities = np.concatenate([groups, discriminants, votes, histograms])
+        others = self._votes_and_histograms(X, settings, pool.exponents)
+        log_densities = np.concatenate([groups, discriminants, others])
         codes = self._scored(prior)
         features = np.full_like(log_densities, -FARTHEST)
         features[..., codes] = relative(log_densities[..., codes], FARTHEST_CLASS)
@@ -1187,6 +1181,19 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         return self._snapshot.get(
             "discriminants", settings.key, lambda: self._make_discriminants(settings)
         )
+
+    def _votes_and_histograms(
+        self, X: np.ndarray, settings: Settings, exponents: np.ndarray
+    ) -> np.ndarray:
+        """What is pooled last (n_terms, n, n_classes), by these exponents; zero if they are."""
+        n_votes = settings.n_votes
+        out = np.zeros((n_votes + settings.pools_histograms, len(X), len(self.classes_)))
+        used = exponents[len(exponents) - len(out) :] > 0.0
+        for number in np.flatnonzero(used[:n_votes]).tolist():
+            out[number] = self._log_ratios_of_neighbors(X, settings, number)
+        if settings.histograms is not None and used[n_votes:].any():
+            out[n_votes] = self._log_ratios_of_histograms(X, settings.histograms)
+        return out
 
     def _log_ratios_of_neighbors(
         self, X: np.ndarray, settings: Settings, number: int
