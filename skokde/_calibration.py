@@ -59,9 +59,9 @@ MOST_FOLLOWED = 4000.0
 # With a fixed factor it goes by so many times the rows that are not forgotten: how right densities
 # of the newest are changes less than these do.
 TIMES_REMEMBERED = 3.0
-# Where the memory is found by prediction, histograms forget: they have one memory only, and need
-# few samples.
-FORGETTING_OF_HISTOGRAMS = 0.997
+# Histograms forget in any case, the sooner where the memory is found by prediction: they need few
+# samples, and are what follows a change of single features first.
+FORGETTING_OF_HISTOGRAMS, WHERE_MEMORY_IS_FOUND = 0.999, 0.997
 # So many predicted rows are kept: what p-values refer to.
 N_KEPT = 600
 
@@ -375,8 +375,8 @@ class Calibration(NamedTuple):
         pending = self.pending
         if self.histograms is None or not len(pending.rows):
             return self.histograms
-        factor = FORGETTING_OF_HISTOGRAMS if settings.memories else settings.forgetting_factor
-        fade = factor ** float(pending.counts.sum())
+        most = WHERE_MEMORY_IS_FOUND if settings.memories else FORGETTING_OF_HISTOGRAMS
+        fade = min(settings.forgetting_factor, most) ** float(pending.counts.sum())
         return self.histograms.with_rows(pending.rows, pending.codes, pending.counts, fade)
 
     def _learn_from_pending(

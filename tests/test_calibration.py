@@ -16,6 +16,7 @@ import twins
 from marks import quick
 from skokde import OnlineKDEClassifier, OnlineKDEDensity
 from skokde._calibration import (
+    FORGETTING_OF_HISTOGRAMS,
     LEAST_BETWEEN,
     LONGEST_WINDOW,
     MANY_ROWS,
@@ -253,7 +254,8 @@ def by_hand(X, y, n_classes, parameters):
             # In bins of all rows, as long as components are samples, and then in the last of these.
             if any(mixture.n_compounds for mixture in mixtures):
                 came = slice(last_start, start)
-                histograms = histograms.with_rows(X[came], y[came], np.ones(len(X[came])))
+                fade = FORGETTING_OF_HISTOGRAMS ** len(X[came])
+                histograms = histograms.with_rows(X[came], y[came], np.ones(len(X[came])), fade)
             else:
                 histograms = Histograms.of_rows(X[before], y[before], np.ones(start), n_classes)
             last_start = start
