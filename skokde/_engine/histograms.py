@@ -2,10 +2,10 @@
 
 Not in the paper. Kernels smooth over what is discrete, and over what piles up at one value, as
 zeros of counts do; tails they fill with what is near in all features at once. A feature at a time
-needs no kernel: how often its values fall into a bin is known of far fewer samples than a joint
-density (for when the product of features is right nevertheless see Hand and Yu 2001). Bins are
-halved again and again at the median of all classes, and a class that has few samples in one is
-there as all are (a Polya tree, Lavine 1992): so fine bins do no harm.
+needs no kernel: how often its values fall into a bin is known from far fewer samples than a joint
+density, and the product of all features tells classes apart though they depend on each other (Hand
+and Yu 2001). Bins are halved again and again at the median of all classes, and a class that has few
+samples in one is taken to be there as all are (a Polya tree, Lavine 1992): so fine bins do no harm.
 """
 
 from __future__ import annotations
