@@ -61,7 +61,8 @@ MOST_FOLLOWED = 4000.0
 TIMES_REMEMBERED = 3.0
 # Histograms forget in any case, the sooner where the memory is found by prediction: they need few
 # samples, and are what follows a change of single features first.
-FORGETTING_OF_HISTOGRAMS, WHERE_MEMORY_IS_FOUND = 0.999, 0.997
+FORGETTING_OF_HISTOGRAMS = 0.999
+FORGETTING_WITH_FOUND_MEMORY = 0.997
 # So many predicted rows are kept: what p-values refer to.
 N_KEPT = 600
 
@@ -375,7 +376,7 @@ class Calibration(NamedTuple):
         pending = self.pending
         if self.histograms is None or not len(pending.rows):
             return self.histograms
-        most = WHERE_MEMORY_IS_FOUND if settings.memories else FORGETTING_OF_HISTOGRAMS
+        most = FORGETTING_WITH_FOUND_MEMORY if settings.memories else FORGETTING_OF_HISTOGRAMS
         fade = min(settings.forgetting_factor, most) ** float(pending.counts.sum())
         return self.histograms.with_rows(pending.rows, pending.codes, pending.counts, fade)
 

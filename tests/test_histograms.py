@@ -10,7 +10,7 @@ from sklearn.metrics import log_loss
 
 from marks import quick
 from skokde import OnlineKDEClassifier, merge
-from skokde._calibration import FORGETTING_OF_HISTOGRAMS, WHERE_MEMORY_IS_FOUND
+from skokde._calibration import FORGETTING_OF_HISTOGRAMS, FORGETTING_WITH_FOUND_MEMORY
 from skokde._engine.covariance import STRUCTURES
 from skokde._engine.histograms import (
     N_BINS,
@@ -282,7 +282,7 @@ def test_streams_that_forget(factor):
     new, of_new = categorical(500, seed=2, tables_seed=6)
     assert classifier.score(new, of_new) > 0.85
     # Rows of a window are as new as its last one.
-    left = WHERE_MEMORY_IS_FOUND if factor == "predictive" else factor
+    left = FORGETTING_WITH_FOUND_MEMORY if factor == "predictive" else factor
     assert before < 1.2 * 8 / (1.0 - left)
 
 
