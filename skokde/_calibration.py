@@ -12,60 +12,39 @@ the last rows of the class that were predicted before it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from math import sqrt
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
+from skokde._calibration_windows import (
+    FEW_ROWS,
+    FIRST_CHECKPOINT,
+    LONGEST_WINDOW,
+    between,
+    first_window,
+    followed,
+    share,
+    window_length,
+)
 from skokde._engine.class_density import ClassDensity, build_class_density
-from skokde._engine.discriminants import Discriminant, Discriminants
-from skokde._engine.experts import discriminant_moments
-from skokde._engine.feature_weights import learn_feature_weights
 from skokde._engine.histograms import Histograms
-from skokde._engine.kde import in_boxes, log_sum
-from skokde._engine.mixture import Mixture
-from skokde._engine.neighbors import NeighborMetric, Neighbors
-from skokde._engine.outliers import Moments, inlier_moments
+from skokde._engine.kde import in_boxes
+from skokde._engine.outliers import inlier_moments
 from skokde._engine.pooling import LogLinearPool, learn_pool
 from skokde._engine.recent import counts_of_runs
 from skokde._engine.shrinkage import pooled_within_covariance
 from skokde._engine.state import Settings, State
 from skokde._engine.transformation import Transformation
+from skokde._pooled_ratios import found_feature_weights, found_histograms, log_ratios_besides
 from skokde._ranks import LOWEST
+from skokde._replay import ReplayBuffer, class_rebalanced, n_kept
 from skokde._validation import TINY
 
-# The first checkpoint is after this many rows; the first window begins after so many for each class
-# seen, for more classes than a few less for each further one; the next ones come after this share
-# of the rows so far, but after so many at least.
-FIRST_CHECKPOINT = 20
-FIRST_OF_CLASS, FEW_CLASSES, FIRST_OF_FURTHER = 10, 3, 5
-SHARE_BETWEEN, LEAST_BETWEEN = 0.13, 12
-# So many rows for each feature are few: the covariance that classes share follows each of them, but
-# none from the first window on.
-FEW_ROWS = 2
-# A window has at most so many rows: its densities lack them, and its predictions come late.
-LONGEST_WINDOW = 256
-# Up to this number of rows a window lasts until the next one, and predictions are remembered in
-# proportion to all samples. From there on the distance of windows and what is remembered grow with
-# the root: many predicted rows are enough, and older ones are of densities that knew less.
-MANY_ROWS = 2000
-# Where the memory is found by prediction windows have this number of rows, and they follow each
-# other at once; in a long stream every second one is left out.
-SHORT_WINDOW = 4
-LONG_STREAM = 500
-# Samples by whose number it goes there how long predictions are remembered, at most.
-MOST_FOLLOWED = 4000.0
-# With a fixed factor it goes by so many times the rows that are not forgotten: how right densities
-# of the newest are changes less than these do.
-TIMES_REMEMBERED = 3.0
 # Histograms forget in any case, the sooner where the memory is found by prediction: they need few
 # samples, and are what follows a change of single features first.
 FORGETTING_OF_HISTOGRAMS = 0.999
 FORGETTING_WITH_FOUND_MEMORY = 0.997
-# So many predicted rows are kept: what p-values refer to.
-N_KEPT = 600
-
 
 DensityMaker = Callable[[int, State, Settings], ClassDensity]
 Mapper = Callable[[Callable[[int], np.ndarray], list[int]], list[np.ndarray]]
@@ -120,44 +99,6 @@ class PendingBatch(NamedTuple):
             codes=np.concatenate([self.codes, codes]),
             counts=np.concatenate([self.counts, counts]),
         )
-
-
-class ReplayBuffer(NamedTuple):
-    """Rows that were predicted before they were learned.
-
-    Attributes
-    ----------
-    rows : (n, d) array
-    codes : (n,) array of int
-        Their classes.
-    counts : (n,) array
-        How many samples each row stands for.
-    log_densities : (n, n_densities) array
-        Under their classes, as these were before them, by each of the densities that are pooled.
-    """
-
-    rows: np.ndarray
-    codes: np.ndarray
-    counts: np.ndarray
-    log_densities: np.ndarray
-
-    def newer_half(self) -> tuple[np.ndarray, np.ndarray]:
-        """Scores and counts of the newer rows of which no value is missing.
-
-        The older ones were predicted when less was known.
-        """
-        newer = np.arange(len(self.rows)) >= len(self.rows) // 2
-        chosen = newer & ~np.isnan(self.rows).any(axis=1)
-        return class_scores(self.log_densities[chosen].T), self.counts[chosen]
-
-    def last(self, numbers: np.ndarray) -> ReplayBuffer:
-        """At most so many rows of each class, the last ones."""
-        last = [np.flatnonzero(self.codes == c)[::-1][:n] for c, n in enumerate(numbers)]
-        chosen = np.sort(np.concatenate(last))
-        return ReplayBuffer(*(array[chosen] for array in self))
-
-    def followed_by(self, later: ReplayBuffer) -> ReplayBuffer:
-        return ReplayBuffer(*(np.concatenate(arrays) for arrays in zip(self, later, strict=True)))
 
 
 class Calibration(NamedTuple):
@@ -443,224 +384,6 @@ class Calibration(NamedTuple):
         return calibration._replace(pool=pool, replay=replay.last(n_kept(shares)))
 
 
-def log_ratios_besides(
-    states: Sequence[State],
-    X: np.ndarray,
-    own: np.ndarray,
-    settings: Settings,
-    in_histograms: np.ndarray | None = None,
-) -> np.ndarray:
-    """What is pooled of classes besides densities: discriminants, votes and histograms, if any.
-
-    Parameters
-    ----------
-    states : sequence of State
-        One for each class.
-    X : (n, d) array
-    own : (n,) array of intp
-        See `Neighbors.log_ratios`.
-    settings : Settings
-        With the covariance within the classes, the weights of features, and histograms.
-    in_histograms : (n,) array of intp, default=None
-        As `own`, of rows that may be in these only.
-
-    Returns
-    -------
-    (n_others, n, n_classes) array
-    """
-    moments = [discriminant_moments(state, settings) for state in states]
-    discriminants = Discriminants.of(moments, settings.shrinkage_target, settings.structure)
-    mixtures = [state.mixture for state in states]
-    votes = [
-        Neighbors.of(mixtures, neighbor_metric(discriminants, settings, number)).log_ratios(X, own)
-        for number in range(settings.n_votes)
-    ]
-    terms = [*discriminants.log_ratios(X), *votes]
-    if settings.histograms is not None:
-        in_histograms = own if in_histograms is None else in_histograms
-        terms.append(settings.histograms.log_ratios(X, in_histograms))
-    elif settings.pools_histograms:  # of those of an earlier format nothing is known yet
-        terms.append(np.zeros((len(X), len(states))))
-    return np.array(terms)
-
-
-def found_histograms(
-    states: Sequence[State | None],
-    replay: ReplayBuffer | None,
-    settings: Settings,
-    before: Histograms | None = None,
-) -> Histograms | None:
-    """Those of all samples while components are samples, and then of rows that were kept.
-
-    Parameters
-    ----------
-    states : sequence of State or None
-        One for each class.
-    replay : ReplayBuffer or None
-    settings : Settings
-    before : Histograms, default=None
-        What there is of all rows, if anything: it stays as long as it fits those that are kept.
-    """
-    if not settings.pools_histograms:
-        return None
-    mixtures = [state and state.mixture for state in states]
-    if replay is None or not any(mixture and mixture.n_compounds for mixture in mixtures):
-        return Histograms.of_mixtures(mixtures)
-    if before is not None and before.fits(replay.rows, replay.counts):
-        return before
-    return Histograms.of_rows(replay.rows, replay.codes, replay.counts, len(states))
-
-
-def neighbor_metric(
-    discriminants: Discriminants, settings: Settings, number: int
-) -> NeighborMetric:
-    """One of the distances by which near samples vote.
-
-    Parameters
-    ----------
-    discriminants : Discriminants
-    settings : Settings
-        With the weights of features, if they have been learned.
-    number : int
-        That of features is the first one, whitened ones are the second.
-    """
-    of_samples, counts = discriminants.linear[0], discriminants.counts
-    if number:
-        return NeighborMetric.of(of_samples, counts)
-    weights = settings.feature_weights
-    if weights is None:
-        weights = np.ones(of_samples.means.shape[1])
-    return NeighborMetric.of(of_samples, counts, weights)
-
-
-def found_feature_weights(
-    mixtures: Sequence[Mixture],
-    moments: Sequence[Moments],
-    settings: Settings,
-    before: np.ndarray | None = None,
-) -> np.ndarray | None:
-    """Weights of features in the distances of near samples, if these vote for classes.
-
-    Parameters
-    ----------
-    mixtures : sequence of Mixture
-        One for each class.
-    moments : sequence of Moments
-        Theirs.
-    settings : Settings
-        With the covariance within the classes; until that is known there are no weights.
-    before : (d,) array, default=None
-        What they were before, if anything.
-    """
-    if not settings.n_votes or settings.shrinkage_target is None:
-        return None
-    counts = np.array([count for count, *_ in moments])
-    discriminant = Discriminant.of_moments(moments, settings.shrinkage_target, settings.structure)
-    unweighted = np.ones(discriminant.means.shape[1])
-    of_features = NeighborMetric.of(discriminant, counts, unweighted)
-    return learn_feature_weights(Neighbors.of(mixtures, of_features), before)
-
-
-def followed(class_count: np.ndarray, position: int, settings: Settings) -> float:
-    """Samples by whose number it goes how long predictions are remembered."""
-    total = float(class_count.sum())
-    if settings.memories:
-        return min(total, MOST_FOLLOWED)
-    if settings.forgetting_factor < 1.0:
-        total = min(position, TIMES_REMEMBERED * remembered(position, settings))
-    return slowed(total)
-
-
-def n_kept(shares: np.ndarray) -> np.ndarray:
-    """How many predicted rows of each class are kept, by its share (n_classes,)."""
-    return np.ceil(N_KEPT * shares).astype(np.intp)
-
-
-def class_scores(log_densities: np.ndarray) -> np.ndarray:
-    """How well rows fit into classes: logarithms of the means of the densities that are pooled.
-
-    Unlike weighted ones, these means do not change with what is predicted.
-
-    Parameters
-    ----------
-    log_densities : (n_densities, ...) array
-    """
-    return log_sum(log_densities) - np.log(len(log_densities))
-
-
-def class_rebalanced(earlier: ReplayBuffer, new: ReplayBuffer, shares: np.ndarray) -> ReplayBuffer:
-    """The rows of a window with earlier ones of the classes that it lacks, at their right counts.
-
-    Parameters
-    ----------
-    earlier, new : ReplayBuffer
-    shares : (n_classes,) array, sum one
-        Of the classes, in what is returned; but if there are no earlier rows to make up for a
-        class it goes on lacking.
-
-    Returns
-    -------
-    ReplayBuffer
-        The new rows stand last.
-    """
-    total, n_classes = new.counts.sum(), len(shares)
-    expected = total * shares
-    came = np.bincount(new.codes, new.counts, minlength=n_classes)
-    lacking = np.maximum(expected - came, 0.0)
-    made_up = earlier.last(np.ceil(len(new.codes) * lacking / total).astype(np.intp))
-    found = np.bincount(made_up.codes, made_up.counts, minlength=n_classes)
-    of_earlier = made_up.counts * lacking[made_up.codes] / found[made_up.codes]
-    of_new = new.counts * np.minimum(1.0, expected[new.codes] / came[new.codes])
-    return made_up.followed_by(new)._replace(counts=np.concatenate([of_earlier, of_new]))
-
-
 def differ(rows: np.ndarray, others: np.ndarray) -> np.ndarray:
     """Which values are not the same, missing ones being so."""
     return (rows != others) & ((rows == rows) | (others == others))
-
-
-def window_length(position: int, settings: Settings) -> int:
-    """Rows in a window that begins after so many rows."""
-    if settings.memories:
-        return SHORT_WINDOW
-    return min(share(remembered(position, settings)), LONGEST_WINDOW)
-
-
-def between(position: int, settings: Settings) -> int:
-    """Rows from a checkpoint to the next."""
-    length = window_length(position, settings)
-    if settings.memories:
-        return length if position < LONG_STREAM else 2 * length
-    number = remembered(position, settings)
-    return int(length * number / slowed(number))
-
-
-def remembered(position: int, settings: Settings) -> float:
-    """How many of so many rows are not forgotten.
-
-    Densities that forget are not what they were a window of all rows before: what predictions of
-    such a window say of them would be wrong.
-    """
-    forgotten = 1.0 - settings.forgetting_factor
-    return min(position, 1.0 / forgotten) if forgotten else position
-
-
-def first_window(n_classes: int) -> int:
-    """Rows before the first window, where so many classes have a sample.
-
-    Few rows of each class tell little of how sure the densities should be, but many classes of few
-    rows each are wrong by far more than that.
-    """
-    further = max(0, n_classes - FEW_CLASSES)
-    of_classes = FIRST_OF_CLASS * (n_classes - further) + FIRST_OF_FURTHER * further
-    return max(FIRST_CHECKPOINT, of_classes)
-
-
-def share(position: float) -> int:
-    """So many rows that with them what is known of the data may have changed."""
-    return max(LEAST_BETWEEN, int(SHARE_BETWEEN * position))
-
-
-def slowed(number: float) -> float:
-    """What grows as a number does up to `MANY_ROWS`, and then with its root."""
-    return sqrt(number * min(number, MANY_ROWS))

@@ -13,13 +13,7 @@ from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets, unique_labels
 
 from skokde._base import BaseOnlineKDE, Snapshot, features_of, one_blas_thread, unchanged_on_error
-from skokde._calibration import (
-    Calibration,
-    Mapper,
-    PendingBatch,
-    class_scores,
-    neighbor_metric,
-)
+from skokde._calibration import Calibration, Mapper, PendingBatch
 from skokde._density import DENSITY_PARAMETERS, OnlineKDEDensity
 from skokde._engine._append import age_class_counts
 from skokde._engine.class_density import (
@@ -46,7 +40,9 @@ from skokde._persistence import (
     expect_array,
     unpacked,
 )
+from skokde._pooled_ratios import neighbor_metric
 from skokde._ranks import LOWEST, rank_p_values
+from skokde._replay import class_scores
 from skokde._summary import counted, density_line
 from skokde._validation import (
     TINY,

@@ -13,19 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skokde._calibration import (
-    FIRST_CHECKPOINT,
-    Calibration,
-    Mapper,
-    ReplayBuffer,
-    followed,
-    found_feature_weights,
-    found_histograms,
-    log_ratios_besides,
-    n_kept,
-    serially,
-    shares_of,
-)
+from skokde._calibration import Calibration, Mapper, serially, shares_of
+from skokde._calibration_windows import FIRST_CHECKPOINT, followed
 from skokde._engine.class_density import build_class_density
 from skokde._engine.merging import HeldOut
 from skokde._engine.mixture import Mixture
@@ -33,7 +22,9 @@ from skokde._engine.outliers import inlier_moments
 from skokde._engine.pooling import LogLinearPool, learn_pool
 from skokde._engine.shrinkage import pooled_within_covariance
 from skokde._engine.state import Settings, State
+from skokde._pooled_ratios import found_feature_weights, found_histograms, log_ratios_besides
 from skokde._ranks import LOWEST
+from skokde._replay import ReplayBuffer, n_kept
 from skokde._validation import TINY
 
 # Samples of a class that are predicted, at most.

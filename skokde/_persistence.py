@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from skokde._calibration import Calibration, PendingBatch, ReplayBuffer
+from skokde._calibration import Calibration, PendingBatch
 from skokde._engine.class_memory import FACTORS, ClassMemory
 from skokde._engine.covariance import structure_of
 from skokde._engine.histograms import N_BINS, Histograms
@@ -22,6 +22,7 @@ from skokde._engine.recent import MEMORIES
 from skokde._engine.state import Recent, State
 from skokde._engine.transformation import Transformation
 from skokde._incomplete import Waiting
+from skokde._replay import ReplayBuffer
 from skokde._validation import TINY
 
 # To be raised when what is stored changes; older formats stay readable.

@@ -15,18 +15,13 @@ import skokde._density
 import twins
 from marks import quick
 from skokde import OnlineKDEClassifier, OnlineKDEDensity
-from skokde._calibration import (
-    FORGETTING_OF_HISTOGRAMS,
+from skokde._calibration import FORGETTING_OF_HISTOGRAMS, Calibration, PendingBatch
+from skokde._calibration_windows import (
     LEAST_BETWEEN,
     LONGEST_WINDOW,
     MANY_ROWS,
-    N_KEPT,
     SHARE_BETWEEN,
-    Calibration,
-    PendingBatch,
-    ReplayBuffer,
     between,
-    class_rebalanced,
     first_window,
 )
 from skokde._engine.class_density import build_class_density
@@ -43,6 +38,7 @@ from skokde._engine.pooling import (
 )
 from skokde._engine.state import Settings, State
 from skokde._engine.transformation import Transformation
+from skokde._replay import N_KEPT, ReplayBuffer, class_rebalanced
 from skokde._validation import check_settings
 
 pytestmark = pytest.mark.thorough

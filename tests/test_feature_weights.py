@@ -5,7 +5,7 @@ import pytest
 from scipy.optimize import check_grad, minimize
 from sklearn.metrics import log_loss
 
-import skokde._calibration as calibration_module
+import skokde._pooled_ratios as pooled_ratios
 from marks import quick
 from skokde import OnlineKDEClassifier
 from skokde._engine import feature_weights as module
@@ -144,7 +144,7 @@ def test_classifiers_learn_what_features_are_worth(covariance_type, monkeypatch)
     weights = model._calibration.feature_weights
     assert weights[:2].min() > 2.0 * weights[2:].max()
     with monkeypatch.context() as patch:
-        patch.setattr(calibration_module, "learn_feature_weights", lambda *_: np.ones(8))
+        patch.setattr(pooled_ratios, "learn_feature_weights", lambda *_: np.ones(8))
         loss_without = log_loss(labels, fitted().predict_proba(rows))
     assert log_loss(labels, model.predict_proba(rows)) < 0.9 * loss_without
 

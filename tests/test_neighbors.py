@@ -7,7 +7,7 @@ from sklearn.metrics import log_loss
 from sklearn.metrics.pairwise import euclidean_distances
 from sklearn.neighbors import NearestNeighbors as SklearnNeighbors
 
-import skokde._calibration as calibration_module
+import skokde._pooled_ratios as pooled_ratios
 from marks import quick
 from skokde import OnlineKDEClassifier
 from skokde._engine import neighbors as module
@@ -237,7 +237,7 @@ def test_features_that_do_not_tell_classes_apart_count_for_less(covariance_type,
     X[:, 1] += 1.5 * (y == 1)
 
     # Which would make up for it.
-    monkeypatch.setattr(calibration_module, "learn_feature_weights", lambda *_: np.ones(12))
+    monkeypatch.setattr(pooled_ratios, "learn_feature_weights", lambda *_: np.ones(12))
 
     def loss():
         model = OnlineKDEClassifier(covariance_type=covariance_type).fit(X[:300], y[:300])

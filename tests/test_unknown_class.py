@@ -8,8 +8,8 @@ from sklearn.exceptions import NotFittedError
 
 from marks import quick
 from skokde import OnlineKDEClassifier
-from skokde._calibration import N_KEPT
 from skokde._ranks import rank_p_values
+from skokde._replay import N_KEPT
 
 CENTERS = np.array([[0.0, 0.0], [6.0, 0.0], [0.0, 6.0], [6.0, 6.0]])
 

@@ -189,7 +189,7 @@ VARIANTS: dict[str, Variant] = {
         {}, {"skokde._engine.state.Settings.n_votes": 0}
     ),
     "votes by distances without weights of features": Variant(
-        {}, {"skokde._calibration.learn_feature_weights": _equal_weights}
+        {}, {"skokde._pooled_ratios.learn_feature_weights": _equal_weights}
     ),
     "no histograms of features in the pool": Variant(
         {}, {"skokde._engine.state.Settings.pools_histograms": False}

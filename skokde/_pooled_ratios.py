@@ -1,0 +1,138 @@
+"""What classes are pooled by besides their densities.
+
+Ratios of discriminants, of the votes of near samples and of histograms, and what these need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from skokde._engine.discriminants import Discriminant, Discriminants
+from skokde._engine.experts import discriminant_moments
+from skokde._engine.feature_weights import learn_feature_weights
+from skokde._engine.histograms import Histograms
+from skokde._engine.mixture import Mixture
+from skokde._engine.neighbors import NeighborMetric, Neighbors
+from skokde._engine.outliers import Moments
+from skokde._engine.state import Settings, State
+from skokde._replay import ReplayBuffer
+
+
+def log_ratios_besides(
+    states: Sequence[State],
+    X: np.ndarray,
+    own: np.ndarray,
+    settings: Settings,
+    in_histograms: np.ndarray | None = None,
+) -> np.ndarray:
+    """What is pooled of classes besides densities: discriminants, votes and histograms, if any.
+
+    Parameters
+    ----------
+    states : sequence of State
+        One for each class.
+    X : (n, d) array
+    own : (n,) array of intp
+        See `Neighbors.log_ratios`.
+    settings : Settings
+        With the covariance within the classes, the weights of features, and histograms.
+    in_histograms : (n,) array of intp, default=None
+        As `own`, of rows that may be in these only.
+
+    Returns
+    -------
+    (n_others, n, n_classes) array
+    """
+    moments = [discriminant_moments(state, settings) for state in states]
+    discriminants = Discriminants.of(moments, settings.shrinkage_target, settings.structure)
+    mixtures = [state.mixture for state in states]
+    votes = [
+        Neighbors.of(mixtures, neighbor_metric(discriminants, settings, number)).log_ratios(X, own)
+        for number in range(settings.n_votes)
+    ]
+    terms = [*discriminants.log_ratios(X), *votes]
+    if settings.histograms is not None:
+        in_histograms = own if in_histograms is None else in_histograms
+        terms.append(settings.histograms.log_ratios(X, in_histograms))
+    elif settings.pools_histograms:  # of those of an earlier format nothing is known yet
+        terms.append(np.zeros((len(X), len(states))))
+    return np.array(terms)
+
+
+def found_histograms(
+    states: Sequence[State | None],
+    replay: ReplayBuffer | None,
+    settings: Settings,
+    before: Histograms | None = None,
+) -> Histograms | None:
+    """Those of all samples while components are samples, and then of rows that were kept.
+
+    Parameters
+    ----------
+    states : sequence of State or None
+        One for each class.
+    replay : ReplayBuffer or None
+    settings : Settings
+    before : Histograms, default=None
+        What there is of all rows, if anything: it stays as long as it fits those that are kept.
+    """
+    if not settings.pools_histograms:
+        return None
+    mixtures = [state and state.mixture for state in states]
+    if replay is None or not any(mixture and mixture.n_compounds for mixture in mixtures):
+        return Histograms.of_mixtures(mixtures)
+    if before is not None and before.fits(replay.rows, replay.counts):
+        return before
+    return Histograms.of_rows(replay.rows, replay.codes, replay.counts, len(states))
+
+
+def neighbor_metric(
+    discriminants: Discriminants, settings: Settings, number: int
+) -> NeighborMetric:
+    """One of the distances by which near samples vote.
+
+    Parameters
+    ----------
+    discriminants : Discriminants
+    settings : Settings
+        With the weights of features, if they have been learned.
+    number : int
+        That of features is the first one, whitened ones are the second.
+    """
+    of_samples, counts = discriminants.linear[0], discriminants.counts
+    if number:
+        return NeighborMetric.of(of_samples, counts)
+    weights = settings.feature_weights
+    if weights is None:
+        weights = np.ones(of_samples.means.shape[1])
+    return NeighborMetric.of(of_samples, counts, weights)
+
+
+def found_feature_weights(
+    mixtures: Sequence[Mixture],
+    moments: Sequence[Moments],
+    settings: Settings,
+    before: np.ndarray | None = None,
+) -> np.ndarray | None:
+    """Weights of features in the distances of near samples, if these vote for classes.
+
+    Parameters
+    ----------
+    mixtures : sequence of Mixture
+        One for each class.
+    moments : sequence of Moments
+        Theirs.
+    settings : Settings
+        With the covariance within the classes; until that is known there are no weights.
+    before : (d,) array, default=None
+        What they were before, if anything.
+    """
+    if not settings.n_votes or settings.shrinkage_target is None:
+        return None
+    counts = np.array([count for count, *_ in moments])
+    discriminant = Discriminant.of_moments(moments, settings.shrinkage_target, settings.structure)
+    unweighted = np.ones(discriminant.means.shape[1])
+    of_features = NeighborMetric.of(discriminant, counts, unweighted)
+    return learn_feature_weights(Neighbors.of(mixtures, of_features), before)
