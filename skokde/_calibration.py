@@ -4,10 +4,6 @@ At checkpoints, positions of the stream that are fixed, it keeps its class densi
 and the rows that follow. A window of rows later it predicts their classes, all at once, and adjusts
 the pool that makes probabilities of densities. So the result does not depend on the blocks in which
 the stream comes, and little is held, for a small part of the time.
-
-Rows that come sorted by class would teach that all are of the class that is about to come. So each
-class counts in a window as much as it does in the model, and what a window lacks is made up for by
-the last rows of the class that were predicted before it.
 """
 
 from __future__ import annotations

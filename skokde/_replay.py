@@ -1,4 +1,9 @@
-"""Rows that were predicted before they were learned."""
+"""Rows that were predicted before they were learned, and the balance of classes among them.
+
+Rows that come sorted by class would teach that all are of the class that is about to come. So each
+class counts in a window as much as it does in the model, and what a window lacks is made up for by
+the last rows of the class that were predicted before it.
+"""
 
 from __future__ import annotations
 
