@@ -26,6 +26,7 @@ from skokde._engine.discriminants import Discriminants
 from skokde._engine.histograms import Histograms
 from skokde._engine.kde import KDE, in_boxes, in_one_shape, in_parts, log
 from skokde._engine.merging import fades_of
+from skokde._engine.mixture import Mixture
 from skokde._engine.neighbors import Neighbors
 from skokde._engine.pooling import FARTHEST_CLASS, LogLinearPool, normalized, relative
 from skokde._engine.shrinkage import pooled_within_covariance, shrink_shares
@@ -40,7 +41,7 @@ from skokde._persistence import (
     expect_array,
     unpacked,
 )
-from skokde._pooled_ratios import neighbor_metric
+from skokde._pooled_ratios import neighbor_metric, voters_of
 from skokde._ranks import LOWEST, rank_p_values
 from skokde._replay import class_scores
 from skokde._summary import counted, density_line
@@ -129,9 +130,10 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         each shape and, in columns, for narrow kernels and for wide ones, in transformed coordinates
         (see the notes) and in those of the data; "memory" has those of short memories;
         "discriminant" the s of each q, "scale" that of how widely the classes spread, "neighbors"
-        those of the nearest samples' votes, by distances of features and by whitened ones, as far
-        as they vote; "histograms" has that of what single features tell, if they are asked;
-        "offset" the b_c; "contamination" is the share of rows of which nothing tells.
+        those of the nearest samples' votes, by distances of features and by whitened ones, and in
+        short memories but the shortest, as far as they vote; "histograms" has that of what single
+        features tell, if they are asked; "offset" the b_c; "contamination" is the share of rows of
+        which nothing tells.
     n_features_in_ : int
         Number of features seen.
     feature_names_in_ : ndarray of shape (n_features,)
@@ -1194,7 +1196,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
     def _log_ratios_of_neighbors(
         self, X: np.ndarray, settings: Settings, number: int
     ) -> np.ndarray:
-        """Of all classes (n, n_classes) by one of the distances; zero for those without samples."""
+        """Of all classes (n, n_classes) in one of the votes; zero for those without samples."""
         seen = self._is_seen()
         neighbors = self._snapshot.get(
             ("neighbors", number), settings.key, lambda: self._make_neighbors(settings, number)
@@ -1222,10 +1224,14 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
             lambda: neighbor_metric(discriminants, settings, number),
         )
         codes = np.flatnonzero(self._is_seen()).tolist()
-        points = self._of_classes(
-            ("points", number), metric, codes, lambda density: metric.points(density._mixture.means)
-        )
-        return Neighbors.of([density._mixture for density in self._seen()], metric, points)
+
+        def make(density: OnlineKDEDensity) -> tuple[Mixture, np.ndarray]:
+            voters = voters_of(density._state, settings, number)
+            return voters, metric.points(voters.means)
+
+        of_classes = self._of_classes(("voters", number), metric, codes, make)
+        voters, points = zip(*of_classes, strict=True)
+        return Neighbors.of(voters, metric, points)
 
     def _make_discriminants(self, settings: Settings) -> Discriminants:
         """Those of the row before, unless what they are made of has changed."""

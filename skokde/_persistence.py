@@ -26,7 +26,7 @@ from skokde._replay import ReplayBuffer
 from skokde._validation import TINY
 
 # To be raised when what is stored changes; older formats stay readable.
-FORMAT = 13
+FORMAT = 14
 
 # The fields of the engine's tuples that are such tuples, or lists of them.
 PARTS: dict[type, dict[str, type]] = {
@@ -243,11 +243,11 @@ def check_calibration(calibration: Calibration, n_classes: int, d: int) -> None:
         expect_rows(replay.rows, "predicted rows", (n, d))
         expect_array(replay.counts, "counts of predicted rows", (n,), least=TINY)
         # Besides these the pool has discriminants, with short memories or without, the classes'
-        # scales, votes of up to two kinds, and histograms.
+        # scales, votes by up to two distances and of memories, and histograms.
         n_pooled = np.shape(replay.log_densities)[-1:]
         expect_array(replay.log_densities, "log-densities of predicted rows", (n, *n_pooled))
         expect(
-            n_densities - n_pooled[0] in range(2, len(MEMORIES) + 5),
+            n_densities - n_pooled[0] in range(2, 2 * len(MEMORIES) + 4),
             "log-densities of predicted rows",
             "one for each density that is pooled",
         )

@@ -16,6 +16,7 @@ from skokde._engine.histograms import Histograms
 from skokde._engine.mixture import Mixture
 from skokde._engine.neighbors import NeighborMetric, Neighbors
 from skokde._engine.outliers import Moments
+from skokde._engine.recent import voting_memory
 from skokde._engine.state import Settings, State
 from skokde._replay import ReplayBuffer
 
@@ -47,11 +48,11 @@ def log_ratios_besides(
     """
     moments = [discriminant_moments(state, settings) for state in states]
     discriminants = Discriminants.of(moments, settings.shrinkage_target, settings.structure)
-    mixtures = [state.mixture for state in states]
-    votes = [
-        Neighbors.of(mixtures, neighbor_metric(discriminants, settings, number)).log_ratios(X, own)
-        for number in range(settings.n_votes)
-    ]
+    votes = []
+    for number in range(settings.n_votes):
+        voters = [voters_of(state, settings, number) for state in states]
+        metric = neighbor_metric(discriminants, settings, number)
+        votes.append(Neighbors.of(voters, metric).log_ratios(X, own))
     terms = [*discriminants.log_ratios(X), *votes]
     if settings.histograms is not None:
         in_histograms = own if in_histograms is None else in_histograms
@@ -88,10 +89,18 @@ def found_histograms(
     return Histograms.of_rows(replay.rows, replay.codes, replay.counts, len(states))
 
 
+def voters_of(state: State, settings: Settings, number: int) -> Mixture:
+    """The samples of a class in one of the votes: all by each distance, and then memories."""
+    if number < settings.n_distances:
+        return state.mixture
+    factor = settings.discriminating[number - settings.n_distances]
+    return voting_memory(state.recent, state.mixture, factor, settings.structure)
+
+
 def neighbor_metric(
     discriminants: Discriminants, settings: Settings, number: int
 ) -> NeighborMetric:
-    """One of the distances by which near samples vote.
+    """The distance by which near samples vote in one of the votes.
 
     Parameters
     ----------
@@ -99,10 +108,11 @@ def neighbor_metric(
     settings : Settings
         With the weights of features, if they have been learned.
     number : int
-        That of features is the first one, whitened ones are the second.
+        The second one is by whitened distances, if there are correlations, all others by those of
+        features.
     """
     of_samples, counts = discriminants.linear[0], discriminants.counts
-    if number:
+    if 0 < number < settings.n_distances:
         return NeighborMetric.of(of_samples, counts)
     weights = settings.feature_weights
     if weights is None:
@@ -129,7 +139,7 @@ def found_feature_weights(
     before : (d,) array, default=None
         What they were before, if anything.
     """
-    if not settings.n_votes or settings.shrinkage_target is None:
+    if not settings.n_distances or settings.shrinkage_target is None:
         return None
     counts = np.array([count for count, *_ in moments])
     discriminant = Discriminant.of_moments(moments, settings.shrinkage_target, settings.structure)

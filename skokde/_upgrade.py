@@ -37,6 +37,9 @@ ESTIMATES_OF_5, ALIKE_OF_5, GAUSSIANS_OF_5 = 24, 3, 5
 # and until 11, beside the scales.
 SHAPES_OF_7, SIDES_OF_8, DISCRIMINANTS_OF_8, OTHERS_OF_8 = 3, 2, 1, 6
 
+# Since format 14 the longer short memories vote.
+VOTING_MEMORIES_OF_14 = 2
+
 
 def upgraded(stored: Mapping[str, Any]) -> dict[str, Any]:
     """An estimator's stored state, of any format, in the present one."""
@@ -66,6 +69,8 @@ def upgraded(stored: Mapping[str, Any]) -> dict[str, Any]:
         state = _from_11(state)
     if number <= 12:
         state = _from_12(state)
+    if number <= 13:
+        state = _from_13(state)
     return state
 
 
@@ -252,7 +257,7 @@ def _from_10(state: dict[str, Any]) -> dict[str, Any]:
 
 
 def _has_votes(state: dict[str, Any]) -> bool:
-    """Whether a classifier of formats 10 to 12 has votes; of what was groups one is scales."""
+    """Whether a classifier of formats 10 to 13 has votes; of what was groups one is scales."""
     return "_calibration" in state and _n_groups_of_8(state) > 2
 
 
@@ -277,3 +282,12 @@ def _from_12(state: dict[str, Any]) -> dict[str, Any]:
         pool = calibration["pool"]
         calibration["pool"] = _with_densities(pool, len(pool["exponents"]), 1)
     return state | {"_calibration": calibration}
+
+
+def _from_13(state: dict[str, Any]) -> dict[str, Any]:
+    """With votes in short memories, before the histograms, where there are votes."""
+    if state.get("_class_memory") is None or not _has_votes(state):
+        return state
+    pool = state["_calibration"]["pool"]
+    pool = _with_densities(pool, len(pool["exponents"]) - 1, VOTING_MEMORIES_OF_14)
+    return state | {"_calibration": state["_calibration"] | {"pool": pool}}

@@ -22,6 +22,7 @@ from skokde._engine.neighbors import (
     NeighborMetric,
     Neighbors,
 )
+from skokde._engine.recent import LEAST_WEIGHT
 from skokde._engine.state import Settings
 
 both_structures = pytest.mark.parametrize("covariance_type", quick(["full", "diag"]))
@@ -259,7 +260,7 @@ def test_votes_tell_many_clumps_apart(covariance_type, monkeypatch):
     (X, y), (rows, labels) = clumps(500), clumps(1000, seed=2)
     with_votes = OnlineKDEClassifier(covariance_type=covariance_type).fit(X, y)
     assert with_votes.calibration_weights_["neighbors"].sum() > 0.0
-    monkeypatch.setattr(Settings, "n_votes", 0)
+    monkeypatch.setattr(Settings, "n_distances", 0)
     without = OnlineKDEClassifier(covariance_type=covariance_type).fit(X, y)
     assert without.calibration_weights_["neighbors"].size == 0
     loss_without = log_loss(labels, without.predict_proba(rows))
@@ -286,30 +287,58 @@ def test_single_rows_have_the_votes_of_many(covariance_type, memory):
         model.predict_proba(row[None])
     model.partial_fit(X[60:], y[60:])
     settings = model._scoring_settings()
-    mixtures = [density._mixture for density in model.estimators_]
     discriminants, weights = model._known_discriminants(settings), settings.feature_weights
-    assert settings.n_votes == (2 if covariance_type == "full" else 1)
+    factors = [] if memory == 1.0 else [0.97, 0.997]
+    n_distances = 2 if covariance_type == "full" else 1
+    assert settings.n_votes == n_distances + len(factors)
     for number in range(settings.n_votes):
+        mixtures = [density._mixture for density in model.estimators_]
+        if number >= n_distances:
+            factor = factors[number - n_distances]
+            mixtures = [newest_of(X[y == code], factor) for code in range(5)]
         ratios = model._log_ratios_of_neighbors(X, settings, number)
         one_by_one = [model._log_ratios_of_neighbors(row[None], settings, number)[0] for row in X]
         np.testing.assert_array_equal(ratios, one_by_one)
         of_samples = discriminants.linear[0], discriminants.counts
-        metric = NeighborMetric.of(*of_samples, None if number else weights)
-        np.testing.assert_array_equal(ratios, Neighbors.of(mixtures, metric).log_ratios(X))
+        metric = NeighborMetric.of(*of_samples, None if number == 1 < n_distances else weights)
+        expected = Neighbors.of(mixtures, metric).log_ratios(X)
+        if number < n_distances:
+            np.testing.assert_array_equal(ratios, expected)
+        else:
+            np.testing.assert_allclose(ratios, expected, rtol=1e-12, atol=1e-12)
 
 
-def test_what_does_not_count_takes_no_time(monkeypatch):
+def newest_of(rows, factor):
+    """Samples with powers of a forgetting factor as their counts, but those that don't matter."""
+    counts = factor ** np.arange(len(rows))[::-1]
+    known = counts > LEAST_WEIGHT
+    return diracs(rows[known], counts[known])
+
+
+def moving_clumps(n, d=4, n_classes=3):
+    """Rows of clumps that move through a box, each straight ahead until it is reflected."""
     rng = np.random.default_rng(0)
-    X, y = rng.normal(size=(300, 2)), rng.integers(0, 2, size=300)
-    model = OnlineKDEClassifier().fit(X, y)
-    pool = model._calibration.pool
-    zero = np.append(pool.exponents[:-2], [0.0, 0.0])
-    model._calibration = model._calibration._replace(pool=pool._replace(exponents=zero))
-    expected = model.predict_proba(X)
+    centers = rng.uniform(-1.0, 1.0, size=(8 * n_classes, d))
+    directions = rng.normal(size=centers.shape)
+    directions /= np.linalg.norm(directions, axis=1, keepdims=True)
+    numbers = rng.integers(len(centers), size=n)
+    unbounded = centers[numbers] + 0.002 * np.arange(n)[:, None] * directions[numbers]
+    in_box = np.abs((unbounded + 1.0) % 4.0 - 2.0) - 1.0
+    return in_box + 0.1 * rng.normal(size=(n, d)), numbers % n_classes
 
-    def not_asked(*_):
-        raise AssertionError
 
-    monkeypatch.setattr(module, "votes_of_near", not_asked)
-    model._snapshot = type(model._snapshot)()
-    np.testing.assert_array_equal(model.predict_proba(X), expected)
+def test_memories_vote_where_clumps_move(monkeypatch):
+    X, y = moving_clumps(1500)
+
+    def losses_of_blocks():
+        model = OnlineKDEClassifier(forgetting_factor="predictive").fit(X[:500], y[:500])
+        for start in range(500, 1500, 20):
+            block = slice(start, start + 20)
+            yield log_loss(y[block], model.predict_proba(X[block]), labels=range(3))
+            model.partial_fit(X[block], y[block])
+        of_memories = model.calibration_weights_["neighbors"][2:]
+        assert (of_memories.sum() > 0.1) == (len(of_memories) > 0)
+
+    with_memories = np.mean(list(losses_of_blocks()))
+    monkeypatch.setattr(Settings, "n_votes", Settings.n_distances)
+    assert with_memories < 0.95 * np.mean(list(losses_of_blocks()))

@@ -176,11 +176,12 @@ def test_pools_of_format_2_have_the_groups_of_today(d, n_discriminants):
         groups, places = [*of_new, *logs[:2]], [0, 1]
     else:  # the second one is pooled in transformed coordinates alone
         groups, places = [*of_new, *logs[2:4], *logs[:2]], [2, 3, 0, 1]
-    new_terms = rng.normal(size=(4, 5, 3))  # scales, two kinds of votes, histograms
+    n_new = 4 if memory is None else 6  # scales, two kinds of votes, those of memories, histograms
+    new_terms = rng.normal(size=(n_new, 5, 3))
     today = np.array([*groups, *of_memories, *logs[4:], *new_terms])
     # What was known of the others, in their new places.
     n = len(today)
-    at = np.r_[2 : len(groups), len(groups) + len(of_memories) : n - 4, n : n + 3]
+    at = np.r_[2 : len(groups), len(groups) + len(of_memories) : n - n_new, n : n + 3]
     places += range(4, len(old.precision))
     np.testing.assert_array_equal(
         new.precision[np.ix_(at, at)], old.precision[np.ix_(places, places)]
@@ -259,7 +260,7 @@ def test_pools_of_format_3_have_the_memories_of_today(n_groups):
     assert calibration["replay"] is None
     new = LogLinearPool(**calibration["pool"])
     assert not new.exponents[n_groups : n_groups + 3].any()
-    at_end = n + 4 + 2 * (n_groups % 2 == 0)  # of scales, and votes and histograms
+    at_end = n + 4 + 4 * (n_groups % 2 == 0)  # of scales, and three votes and histograms
     assert not new.exponents[n + 3 : at_end].any()
     kept = np.r_[:n_groups, n_groups + 3 : n + 3, at_end : at_end + 2]
     assert len(new.precision) == at_end + 2
@@ -280,7 +281,10 @@ def test_pools_of_format_7_have_the_densities_of_today(covariance_type, memory):
     parameters = {"covariance_type": covariance_type, "forgetting_factor": memory}
     pool = OnlineKDEClassifier(**parameters).fit(X, y)._calibration.pool
     n_groups = 6 if covariance_type == "full" else 2
-    n = len(pool.exponents) - (4 if covariance_type == "full" else 5)
+    n_votes = (2 if covariance_type == "full" else 1) + (0 if memory == 1.0 else 2)
+    n_new = 2 + n_votes  # of scales, votes and histograms
+    # Densities in transformed coordinates are new as well; of full covariances others are gone.
+    n = len(pool.exponents) - n_new - (0 if covariance_type == "full" else 2)
     old = pool._asdict() | {"exponents": np.arange(1.0, n + 1.0), "precision": np.eye(n + 3)}
     covariance = np.eye(3) if covariance_type == "full" else np.ones(3)
     calibration = {"pool": old, "replay": {}, "covariance": covariance}
@@ -288,8 +292,7 @@ def test_pools_of_format_7_have_the_densities_of_today(covariance_type, memory):
     stored = {"_format": 7, "_calibration": calibration, "_class_memory": class_memory}
     new = upgraded(stored)["_calibration"]["pool"]["exponents"]
     groups = [3.0, 4.0, 1.0, 2.0] if covariance_type == "full" else [1.0, 2.0]
-    new_terms = (4 if covariance_type == "full" else 3) * [0.0]  # scales, votes, histograms
-    assert new.tolist() == [0.0, 0.0, *groups, *range(n_groups + 1, n + 1), *new_terms]
+    assert new.tolist() == [0.0, 0.0, *groups, *range(n_groups + 1, n + 1), *n_new * [0.0]]
     assert len(new) == len(pool.exponents)
 
 
@@ -301,17 +304,38 @@ def every_pool(test):
 
 
 def calibration_of_today(covariance_type, bandwidth, memory):
-    """A calibration, and how many kinds of votes its pool has; histograms stand after them."""
+    """A calibration, and how many distances votes of all samples have; histograms stand last.
+
+    Its pool is without the votes of memories, as before format 14: it has the places of all else.
+    """
     X, y = stream()
     parameters = {"bandwidth": bandwidth, "forgetting_factor": memory}
     classifier = OnlineKDEClassifier(covariance_type=covariance_type, **parameters)
     calibration = classifier.fit(np.hstack([X, X[::-1]]), y)._calibration
-    n_votes = 1 if covariance_type == "diag" else 2
-    return calibration, n_votes if bandwidth == "predictive" else 0
+    n_votes = 0
+    if bandwidth == "predictive":
+        n_votes = 1 if covariance_type == "diag" else 2
+    of_memories = places_of_voting_memories(calibration.pool.exponents, n_votes, memory)
+    pool = pool_without(calibration.pool._asdict(), of_memories)
+    return calibration._replace(pool=LogLinearPool(**pool)), n_votes
 
 
-def upgraded_calibration(number, exponents, precision, today, memory):
-    """Of a calibration of an earlier format, with today's covariance."""
+def places_of_voting_memories(exponents, n_votes, memory):
+    """In a pool of today; before its histograms."""
+    n = len(exponents) - 1
+    return np.arange(n - 2, n) if n_votes and memory == "predictive" else np.arange(0)
+
+
+def pool_without(pool, places):
+    precision = np.delete(np.delete(pool["precision"], places, axis=0), places, axis=1)
+    return pool | {"exponents": np.delete(pool["exponents"], places), "precision": precision}
+
+
+def upgraded_pool(number, exponents, precision, today, n_votes, memory):
+    """Of a calibration of an earlier format, with today's covariance.
+
+    Without the votes of memories, which are seen to have learned nothing.
+    """
     pool = today.pool._asdict() | {"exponents": exponents, "precision": precision}
     calibration = {"pool": pool, "replay": {}, "covariance": today.covariance}
     class_memory = None if memory == 1.0 else {}
@@ -320,10 +344,19 @@ def upgraded_calibration(number, exponents, precision, today, memory):
     new = upgraded(stored)["_calibration"]
     np.testing.assert_equal(stored, before)  # nothing stored is written to
     assert new["replay"] == {}  # what earlier rows have does not concern the votes
-    assert new["feature_weights"] is new["histograms"] is None
-    assert new["pool"]["exponents"].shape == today.pool.exponents.shape
-    assert new["pool"]["precision"].shape == today.pool.precision.shape
-    return new["pool"]
+    if number < 12:
+        assert new["feature_weights"] is None
+    if number < 13:
+        assert new["histograms"] is None
+    of_memories = places_of_voting_memories(new["pool"]["exponents"], n_votes, memory)
+    assert not new["pool"]["exponents"][of_memories].any()
+    of_memories_alone = np.ix_(of_memories, of_memories)
+    unlearned = PRIOR_PRECISION * np.eye(len(of_memories))
+    np.testing.assert_array_equal(new["pool"]["precision"][of_memories_alone], unlearned)
+    pool = pool_without(new["pool"], of_memories)
+    assert pool["exponents"].shape == today.pool.exponents.shape
+    assert pool["precision"].shape == today.pool.precision.shape
+    return pool
 
 
 @every_pool
@@ -332,7 +365,7 @@ def test_pools_of_format_8_have_the_votes_of_today(covariance_type, bandwidth, m
     n_new = 1 + n_votes + (n_votes > 0)
     n = len(today.pool.exponents) - n_new
     exponents = np.arange(1.0, n + 1.0)
-    new = upgraded_calibration(8, exponents, np.eye(n + 3), today, memory)
+    new = upgraded_pool(8, exponents, np.eye(n + 3), today, n_votes, memory)
     assert new["exponents"].tolist() == [*exponents, *n_new * [0.0]]
 
 
@@ -344,7 +377,7 @@ def test_pools_of_format_9_have_the_scales_of_today(covariance_type, bandwidth, 
     n = len(today.pool.exponents) - n_new - has_votes
     root = np.random.default_rng(0).normal(size=(n + 3, n + 3))
     old = root @ root.T
-    new = upgraded_calibration(9, np.arange(1.0, n + 1.0), old, today, memory)
+    new = upgraded_pool(9, np.arange(1.0, n + 1.0), old, today, n_votes, memory)
     scale = n - has_votes
     expected = [*range(1, scale + 1), *n_new * [0.0], *(0.5 * np.arange(scale + 1, n + 1))]
     assert new["exponents"].tolist() == [*expected, *has_votes * [0.0]]
@@ -373,7 +406,7 @@ def test_pools_of_format_10_have_the_votes_in_the_unit_of_today(covariance_type,
     exponents, learned, at = pool_of_one_kind_of_votes(today, n_votes)
     n = len(exponents)
     precision = PRIOR_PRECISION * np.eye(n + 3) + learned
-    new = upgraded_calibration(10, exponents, precision, today, memory)
+    new = upgraded_pool(10, exponents, precision, today, n_votes, memory)
     unit = np.ones(n + 3)
     if n_votes:
         unit[n - 1] = 0.5
@@ -389,11 +422,28 @@ def test_pools_of_format_10_have_the_votes_in_the_unit_of_today(covariance_type,
 def test_pools_of_format_11_have_both_kinds_of_votes(covariance_type, bandwidth, memory):
     today, n_votes = calibration_of_today(covariance_type, bandwidth, memory)
     exponents, old, at = pool_of_one_kind_of_votes(today, n_votes)
-    new = upgraded_calibration(11, exponents, old, today, memory)
+    new = upgraded_pool(11, exponents, old, today, n_votes, memory)
     of_features, histograms = [0.0] * (n_votes == 2), [0.0] * (n_votes > 0)
     expected = [*exponents[:-1], *of_features, exponents[-1], *histograms]
     assert new["exponents"].tolist() == expected
     np.testing.assert_array_equal(new["precision"][np.ix_(at, at)], old)
+
+
+@every_pool
+def test_pools_of_format_13_have_the_votes_of_memories(covariance_type, bandwidth, memory):
+    today, n_votes = calibration_of_today(covariance_type, bandwidth, memory)
+    exponents, root = np.arange(1.0, len(today.pool.exponents) + 1.0), today.pool.precision
+    old = root @ root.T
+    new = upgraded_pool(13, exponents, old, today, n_votes, memory)
+    assert new["exponents"].tolist() == exponents.tolist()
+    np.testing.assert_array_equal(new["precision"], old)
+    classifier = OnlineKDEClassifier(
+        covariance_type=covariance_type, bandwidth=bandwidth, forgetting_factor=memory
+    )
+    X, y = stream()
+    told = classifier.fit(np.hstack([X, X[::-1]]), y).calibration_weights_
+    n_memories = 2 if n_votes and memory == "predictive" else 0
+    assert told["neighbors"].shape == (n_votes + n_memories,)
 
 
 @pytest.mark.parametrize("n_shapes", [2, 4])

@@ -355,7 +355,7 @@ def test_what_the_calibration_has_learned_is_told(covariance_type, memory):
         _ = classifier.calibration_weights_
     classifier.fit(X, y)
     told, pool = classifier.calibration_weights_, classifier._calibration.pool
-    n_shapes = {"full": 2, "diag": 1}[covariance_type]  # and kinds of votes
+    n_shapes = {"full": 2, "diag": 1}[covariance_type]  # and distances of votes
     shapes = {name: part.shape for name, part in told.items() if name != "contamination"}
     assert shapes == {
         "transformed": (n_shapes, 2),
@@ -363,7 +363,7 @@ def test_what_the_calibration_has_learned_is_told(covariance_type, memory):
         "memory": (0,) if memory == 1.0 else (3,),
         "discriminant": (1,) if memory == 1.0 else (3,),
         "scale": (1,),
-        "neighbors": (n_shapes,),
+        "neighbors": (n_shapes,) if memory == 1.0 else (n_shapes + 2,),
         "histograms": (1,),
         "offset": (3,),
     }

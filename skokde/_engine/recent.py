@@ -145,6 +145,21 @@ def short_memories(
     return memories
 
 
+def voting_memory(
+    recent: Recent | None, mixture: Mixture, factor: float, structure: CovarianceStructure
+) -> Mixture:
+    """The newest samples, pending ones too, weighted by powers of a forgetting factor.
+
+    All samples, a mixture, stand in for a memory that holds nothing.
+    """
+    if not holds_any(recent):
+        return mixture
+    rows = np.concatenate([recent.rows, recent.pending_rows])
+    counts = np.append(recent.counts, recent.pending_counts)
+    (memory,) = short_memories(rows, counts, [factor], structure)
+    return memory
+
+
 def families_of(
     rows: np.ndarray, counts: np.ndarray, settings: Settings, target: np.ndarray
 ) -> list[KernelFamily]:

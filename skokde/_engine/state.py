@@ -157,11 +157,11 @@ class Settings(NamedTuple):
 
     @property
     def discriminating(self) -> tuple[float, ...]:
-        """The memories of which there are discriminants: the shortest has too few samples."""
+        """The memories that have discriminants and vote: the shortest has too few samples."""
         return self.memories[1:]
 
     @property
-    def n_votes(self) -> int:
+    def n_distances(self) -> int:
         """By how many kinds of distances near samples vote for classes, which are pooled as well.
 
         Without correlations there is one, of features.
@@ -169,6 +169,11 @@ class Settings(NamedTuple):
         if not self.bandwidth.n_narrow:
             return 0
         return 1 if isinstance(self.structure, DiagonalCovariance) else 2
+
+    @property
+    def n_votes(self) -> int:
+        """How many votes are pooled: by each distance, and of memories by that of features."""
+        return self.n_distances + (len(self.discriminating) if self.n_distances else 0)
 
     @property
     def pools_histograms(self) -> bool:
