@@ -9,7 +9,7 @@ Distances are of two kinds. In one each feature counts by itself, in the other, 
 correlations, what is whitened by that within the classes. Both count for more along features, or
 directions, in which the classes' means differ, as in discriminant adaptive neighborhoods (Hastie
 and Tibshirani 1996): samples that differ in others are as good. What else features are worth,
-`feature_weights` learns.
+`feature_weights` learns. All samples vote by both, and those of short memories by features.
 """
 
 from __future__ import annotations
