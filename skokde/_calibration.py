@@ -34,7 +34,7 @@ from skokde._engine.state import Settings, State
 from skokde._engine.transformation import Transformation
 from skokde._pooled_ratios import found_feature_weights, found_histograms, log_ratios_besides
 from skokde._ranks import LOWEST
-from skokde._replay import ReplayBuffer, class_rebalanced, n_kept
+from skokde._replay import NewestRows, ReplayBuffer, class_rebalanced, n_kept
 from skokde._validation import TINY
 
 # Histograms forget in any case, the sooner where the memory is found by prediction: they need few
@@ -75,6 +75,8 @@ class PendingBatch(NamedTuple):
         Their classes.
     counts : (n,) array
         How many samples each row stands for.
+    newest : NewestRows or None
+        Those before the checkpoint.
     """
 
     start: int
@@ -83,6 +85,7 @@ class PendingBatch(NamedTuple):
     rows: np.ndarray
     codes: np.ndarray
     counts: np.ndarray
+    newest: NewestRows | None
 
     @property
     def shares(self) -> np.ndarray:
@@ -124,6 +127,8 @@ class Calibration(NamedTuple):
     pending : PendingBatch or None
     replay : ReplayBuffer or None
         The last rows of earlier windows, of each class its share of as many as are kept.
+    newest : NewestRows or None
+        Where the memory is found by prediction.
     """
 
     pool: LogLinearPool
@@ -137,11 +142,12 @@ class Calibration(NamedTuple):
     last: tuple[np.ndarray, int] | None
     pending: PendingBatch | None
     replay: ReplayBuffer | None
+    newest: NewestRows | None
 
     @classmethod
     def start(cls, n_classes: int) -> Calibration:
         pool = LogLinearPool.start(n_classes, np.array([1.0, 0.0, 0.0]))
-        return cls(pool, None, None, None, None, 0, 0, FIRST_CHECKPOINT, None, None, None)
+        return cls(pool, None, None, None, None, 0, 0, FIRST_CHECKPOINT, None, None, None, None)
 
     def adapted(self, settings: Settings) -> Calibration:
         """With a pool of the settings' densities, if they are others than before."""
@@ -160,7 +166,10 @@ class Calibration(NamedTuple):
             class_count = np.zeros(n_classes)
             class_count[chosen] = pending.class_count
             pending = pending._replace(
-                states=states, class_count=class_count, codes=chosen[pending.codes]
+                states=states,
+                class_count=class_count,
+                codes=chosen[pending.codes],
+                newest=pending.newest and pending.newest.grown(chosen),
             )
         replay = self.replay
         if replay is not None:
@@ -170,7 +179,12 @@ class Calibration(NamedTuple):
         pool = pool.with_classes(chosen, self.pool)
         histograms = self.histograms and self.histograms.grown(chosen, n_classes)
         return self._replace(
-            pool=pool, histograms=histograms, pending=pending, replay=replay, last=last
+            pool=pool,
+            histograms=histograms,
+            pending=pending,
+            replay=replay,
+            newest=self.newest and self.newest.grown(chosen),
+            last=last,
         )
 
     def without_rows(self) -> Calibration:
@@ -184,6 +198,7 @@ class Calibration(NamedTuple):
             last=None,
             pending=None,
             replay=None,
+            newest=None,
             next_checkpoint=max(self.position, 1),
         )
 
@@ -278,11 +293,12 @@ class Calibration(NamedTuple):
                 np.empty((0, d)),
                 np.empty(0, dtype=np.intp),
                 np.empty(0),
+                self.newest,
             ),
         )
 
     def consume(
-        self, X: np.ndarray, codes: np.ndarray, weights: np.ndarray
+        self, X: np.ndarray, codes: np.ndarray, weights: np.ndarray, settings: Settings
     ) -> tuple[Calibration, int]:
         """Go on in the stream, at most to a checkpoint; how many rows that are."""
         # Not all of a long block each time; more than what is left, in case of long repetitions.
@@ -294,7 +310,11 @@ class Calibration(NamedTuple):
         positions = self.position + np.cumsum(new)
         n = int(np.searchsorted(positions, self.next_checkpoint, side="right"))
         last = (X[n - 1].copy(), int(codes[n - 1]))
-        calibration = self._replace(position=int(positions[n - 1]), last=last)
+        newest = None
+        if settings.memories:
+            newest = self.newest or NewestRows.none(X.shape[1])
+            newest = newest.followed_by(X[:n], codes[:n], weights[:n], new[:n])
+        calibration = self._replace(position=int(positions[n - 1]), last=last, newest=newest)
         pending = self.pending
         if pending is not None:
             new[0] |= not len(pending.rows)
@@ -361,7 +381,9 @@ class Calibration(NamedTuple):
         # Their classes have learned the earlier ones.
         log_densities[:, rows[:-n], codes[:-n]] = used.log_densities[:-n].T
         own = np.where(rows < len(rows) - n, codes, -1)
-        others = log_ratios_besides([pending.states[c] for c in seen], used.rows, own, settings)
+        states, newest = [pending.states[c] for c in seen], pending.newest
+        newest = newest and newest.of_classes(seen)
+        others = log_ratios_besides(states, used.rows, own, settings, newest)
         pool = self.pool
         if len(seen) > 1:  # else there is nothing to tell apart
             count = float(pending.class_count[seen].mean())

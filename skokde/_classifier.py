@@ -41,7 +41,7 @@ from skokde._persistence import (
     expect_array,
     unpacked,
 )
-from skokde._pooled_ratios import neighbor_metric, voters_of
+from skokde._pooled_ratios import neighbor_metric, newest_neighbors, voters_of
 from skokde._ranks import LOWEST, rank_p_values
 from skokde._replay import class_scores
 from skokde._summary import counted, density_line
@@ -130,10 +130,10 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         each shape and, in columns, for narrow kernels and for wide ones, in transformed coordinates
         (see the notes) and in those of the data; "memory" has those of short memories;
         "discriminant" the s of each q, "scale" that of how widely the classes spread, "neighbors"
-        those of the nearest samples' votes, by distances of features and by whitened ones, and in
-        short memories but the shortest, as far as they vote; "histograms" has that of what single
-        features tell, if they are asked; "offset" the b_c; "contamination" is the share of rows of
-        which nothing tells.
+        those of the nearest samples' votes, by distances of features and by whitened ones, and of
+        those of short memories, as far as they vote; "histograms" has that of what single features
+        tell, if they are asked; "offset" the b_c; "contamination" is the share of rows of which
+        nothing tells.
     n_features_in_ : int
         Number of features seen.
     feature_names_in_ : ndarray of shape (n_features,)
@@ -902,7 +902,9 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
                     self._in_threads,
                 )
                 self._window_densities(calibration.pending)
-            self._calibration, n = calibration.consume(X[done:], codes[done:], weights[done:])
+            self._calibration, n = calibration.consume(
+                X[done:], codes[done:], weights[done:], settings
+            )
             part = slice(done, done + n)
             self._learn_part(
                 X[part],
@@ -1223,13 +1225,17 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
             (discriminants, settings.feature_weights),
             lambda: neighbor_metric(discriminants, settings, number),
         )
-        codes = np.flatnonzero(self._is_seen()).tolist()
+        codes = np.flatnonzero(self._is_seen())
+        if number == settings.n_distances:
+            newest = self._calibration.newest
+            newest = newest and newest.of_classes(codes)
+            return newest_neighbors(newest, len(codes), settings, metric)
 
         def make(density: OnlineKDEDensity) -> tuple[Mixture, np.ndarray]:
             voters = voters_of(density._state, settings, number)
             return voters, metric.points(voters.means)
 
-        of_classes = self._of_classes(("voters", number), metric, codes, make)
+        of_classes = self._of_classes(("voters", number), metric, codes.tolist(), make)
         voters, points = zip(*of_classes, strict=True)
         return Neighbors.of(voters, metric, points)
 

@@ -100,11 +100,12 @@ def merged_calibration(
     weights = found_feature_weights(mixtures, moments, settings)
     settings = settings._replace(feature_weights=weights)
     last = [calibration.last for calibration in calibrations if calibration.last is not None]
+    newest = [calibration.newest for calibration in calibrations if calibration.newest is not None]
     if settings.memories:
         # It follows the stream, and is as in the newest model unless that knows far less.
         most = max(calibration.pool.count for calibration in calibrations)
-        newest = [c for c in calibrations if 2.0 * c.pool.count >= most][-1]
-        pool, replay = newest.pool, newest.replay
+        latest = [c for c in calibrations if 2.0 * c.pool.count >= most][-1]
+        pool, replay = latest.pool, latest.replay
     else:
         pool, replay = relearned(models, predicted, class_count, position, settings, in_threads)
     histograms = None
@@ -122,6 +123,7 @@ def merged_calibration(
         last[-1] if last else None,
         None,
         replay,
+        newest[-1] if newest and settings.memories else None,
     )
 
 

@@ -22,7 +22,7 @@ from skokde._engine.recent import MEMORIES
 from skokde._engine.state import Recent, State
 from skokde._engine.transformation import Transformation
 from skokde._incomplete import Waiting
-from skokde._replay import ReplayBuffer
+from skokde._replay import NewestRows, ReplayBuffer
 from skokde._validation import TINY
 
 # To be raised when what is stored changes; older formats stay readable.
@@ -31,13 +31,14 @@ FORMAT = 14
 # The fields of the engine's tuples that are such tuples, or lists of them.
 PARTS: dict[type, dict[str, type]] = {
     State: {"mixture": Mixture, "recent": Recent},
-    PendingBatch: {"states": State},
+    PendingBatch: {"states": State, "newest": NewestRows},
     Calibration: {
         "pool": LogLinearPool,
         "transformation": Transformation,
         "histograms": Histograms,
         "pending": PendingBatch,
         "replay": ReplayBuffer,
+        "newest": NewestRows,
     },
 }
 
@@ -247,7 +248,7 @@ def check_calibration(calibration: Calibration, n_classes: int, d: int) -> None:
         n_pooled = np.shape(replay.log_densities)[-1:]
         expect_array(replay.log_densities, "log-densities of predicted rows", (n, *n_pooled))
         expect(
-            n_densities - n_pooled[0] in range(2, 2 * len(MEMORIES) + 4),
+            n_densities - n_pooled[0] in range(2, 2 * len(MEMORIES) + 5),
             "log-densities of predicted rows",
             "one for each density that is pooled",
         )
@@ -264,6 +265,18 @@ def check_calibration(calibration: Calibration, n_classes: int, d: int) -> None:
         for state in pending.states:
             if state is not None:
                 check_state(state, d)
+        check_newest(pending.newest, n_classes, d)
+    check_newest(calibration.newest, n_classes, d)
+
+
+def check_newest(newest: NewestRows | None, n_classes: int, d: int) -> None:
+    """Raise unless these can be the newest rows of so many classes and features."""
+    if newest is None:
+        return
+    n = len(np.atleast_1d(newest.counts))
+    expect_rows(newest.rows, "newest rows", (n, d))
+    expect_array(newest.counts, "counts of newest rows", (n,), least=TINY)
+    expect_codes(newest.codes, "classes of newest rows", n, n_classes)
 
 
 def check_histograms(histograms: Histograms, n_classes: int, d: int) -> None:

@@ -16,9 +16,9 @@ from skokde._engine.histograms import Histograms
 from skokde._engine.mixture import Mixture
 from skokde._engine.neighbors import NeighborMetric, Neighbors
 from skokde._engine.outliers import Moments
-from skokde._engine.recent import voting_memory
+from skokde._engine.recent import voting_memory, weights_in_memories
 from skokde._engine.state import Settings, State
-from skokde._replay import ReplayBuffer
+from skokde._replay import NewestRows, ReplayBuffer
 
 
 def log_ratios_besides(
@@ -26,6 +26,7 @@ def log_ratios_besides(
     X: np.ndarray,
     own: np.ndarray,
     settings: Settings,
+    newest: NewestRows | None = None,
     in_histograms: np.ndarray | None = None,
 ) -> np.ndarray:
     """What is pooled of classes besides densities: discriminants, votes and histograms, if any.
@@ -39,6 +40,8 @@ def log_ratios_besides(
         See `Neighbors.log_ratios`.
     settings : Settings
         With the covariance within the classes, the weights of features, and histograms.
+    newest : NewestRows, default=None
+        Of these classes, if they vote.
     in_histograms : (n,) array of intp, default=None
         As `own`, of rows that may be in these only.
 
@@ -50,9 +53,13 @@ def log_ratios_besides(
     discriminants = Discriminants.of(moments, settings.shrinkage_target, settings.structure)
     votes = []
     for number in range(settings.n_votes):
-        voters = [voters_of(state, settings, number) for state in states]
         metric = neighbor_metric(discriminants, settings, number)
-        votes.append(Neighbors.of(voters, metric).log_ratios(X, own))
+        if number == settings.n_distances:
+            neighbors = newest_neighbors(newest, len(states), settings, metric)
+        else:
+            voters = [voters_of(state, settings, number) for state in states]
+            neighbors = Neighbors.of(voters, metric)
+        votes.append(neighbors.log_ratios(X, own))
     terms = [*discriminants.log_ratios(X), *votes]
     if settings.histograms is not None:
         in_histograms = own if in_histograms is None else in_histograms
@@ -90,11 +97,28 @@ def found_histograms(
 
 
 def voters_of(state: State, settings: Settings, number: int) -> Mixture:
-    """The samples of a class in one of the votes: all by each distance, and then memories."""
+    """The samples of a class in one of the votes: all by each distance, or a memory.
+
+    In place of the first memory there are `newest_neighbors`.
+    """
     if number < settings.n_distances:
         return state.mixture
-    factor = settings.discriminating[number - settings.n_distances]
+    factor = settings.memories[number - settings.n_distances]
     return voting_memory(state.recent, state.mixture, factor, settings.structure)
+
+
+def newest_neighbors(
+    newest: NewestRows | None, n_classes: int, settings: Settings, metric: NeighborMetric
+) -> Neighbors:
+    """The newest rows of so many classes, of which what the shortest memory has left of them votes.
+
+    They go by the time of the stream: where classes are many, what changes in it is followed before
+    each of them has a few rows of its own.
+    """
+    d = metric.discriminant.means.shape[1]
+    newest = NewestRows.none(d) if newest is None else newest.complete()
+    (counts,) = weights_in_memories(newest.counts, settings.memories[:1])
+    return Neighbors.of_rows(newest.rows, counts, newest.codes, n_classes, metric)
 
 
 def neighbor_metric(

@@ -1,8 +1,9 @@
-"""Rows that were predicted before they were learned, and the balance of classes among them.
+"""Rows that are kept with their classes: predicted ones, in balance, and the newest ones.
 
 Rows that come sorted by class would teach that all are of the class that is about to come. So each
 class counts in a window as much as it does in the model, and what a window lacks is made up for by
-the last rows of the class that were predicted before it.
+the last rows of the class that were predicted before it. Where the memory is found by prediction
+classes count as they come, and the newest rows of all classes vote.
 """
 
 from __future__ import annotations
@@ -12,9 +13,12 @@ from typing import NamedTuple
 import numpy as np
 
 from skokde._engine.kde import log_sum
+from skokde._engine.recent import counts_of_runs
 
 # So many predicted rows are kept: what p-values refer to.
 N_KEPT = 600
+# And so many of the newest ones: of others next to nothing is left in the shortest memory.
+N_NEWEST = 64
 
 
 class ReplayBuffer(NamedTuple):
@@ -53,6 +57,53 @@ class ReplayBuffer(NamedTuple):
 
     def followed_by(self, later: ReplayBuffer) -> ReplayBuffer:
         return ReplayBuffer(*(np.concatenate(arrays) for arrays in zip(self, later, strict=True)))
+
+
+class NewestRows(NamedTuple):
+    """The last rows of the stream in order, whatever their classes.
+
+    Attributes
+    ----------
+    rows : (n, d) array
+        One that repeats the row before is not held twice.
+    codes : (n,) array of int
+        Their classes.
+    counts : (n,) array
+        How many samples each row stands for.
+    """
+
+    rows: np.ndarray
+    codes: np.ndarray
+    counts: np.ndarray
+
+    @classmethod
+    def none(cls, d: int) -> NewestRows:
+        return cls(np.empty((0, d)), np.empty(0, dtype=np.intp), np.empty(0))
+
+    def followed_by(
+        self, rows: np.ndarray, codes: np.ndarray, counts: np.ndarray, starts: np.ndarray
+    ) -> NewestRows:
+        """With more rows, of which some (n,) start a run of equal ones."""
+        together = NewestRows(
+            np.concatenate([self.rows, rows[starts]]),
+            np.concatenate([self.codes, codes[starts]]),
+            counts_of_runs(self.counts, starts, counts),
+        )
+        return NewestRows(*(array[-N_NEWEST:] for array in together))
+
+    def grown(self, chosen: np.ndarray) -> NewestRows:
+        """With the classes' new numbers."""
+        return self._replace(codes=chosen[self.codes])
+
+    def of_classes(self, chosen: np.ndarray) -> NewestRows:
+        """Those of some classes, by a sorted array of their numbers, which are counted anew."""
+        kept = np.isin(self.codes, chosen)
+        rows, codes, counts = (array[kept] for array in self)
+        return NewestRows(rows, np.searchsorted(chosen, codes), counts)
+
+    def complete(self) -> NewestRows:
+        """Those of which no value is missing."""
+        return NewestRows(*(array[~np.isnan(self.rows).any(axis=1)] for array in self))
 
 
 def n_kept(shares: np.ndarray) -> np.ndarray:

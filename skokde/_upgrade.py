@@ -37,8 +37,8 @@ ESTIMATES_OF_5, ALIKE_OF_5, GAUSSIANS_OF_5 = 24, 3, 5
 # and until 11, beside the scales.
 SHAPES_OF_7, SIDES_OF_8, DISCRIMINANTS_OF_8, OTHERS_OF_8 = 3, 2, 1, 6
 
-# Since format 14 the longer short memories vote.
-VOTING_MEMORIES_OF_14 = 2
+# Short memories that vote since format 14.
+VOTING_MEMORIES_OF_14 = 3
 
 
 def upgraded(stored: Mapping[str, Any]) -> dict[str, Any]:
@@ -285,9 +285,14 @@ def _from_12(state: dict[str, Any]) -> dict[str, Any]:
 
 
 def _from_13(state: dict[str, Any]) -> dict[str, Any]:
-    """With votes in short memories, before the histograms, where there are votes."""
-    if state.get("_class_memory") is None or not _has_votes(state):
+    """With the newest rows, and votes of short memories before histograms if there are votes."""
+    if "_calibration" not in state:
         return state
-    pool = state["_calibration"]["pool"]
-    pool = _with_densities(pool, len(pool["exponents"]) - 1, VOTING_MEMORIES_OF_14)
-    return state | {"_calibration": state["_calibration"] | {"pool": pool}}
+    calibration = state["_calibration"] | {"newest": None}
+    if calibration.get("pending") is not None:
+        calibration["pending"] = calibration["pending"] | {"newest": None}
+    if state["_class_memory"] is not None and _has_votes(state):
+        pool = calibration["pool"]
+        n_before = len(pool["exponents"]) - 1
+        calibration["pool"] = _with_densities(pool, n_before, VOTING_MEMORIES_OF_14)
+    return state | {"_calibration": calibration}

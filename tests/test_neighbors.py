@@ -24,6 +24,7 @@ from skokde._engine.neighbors import (
 )
 from skokde._engine.recent import LEAST_WEIGHT
 from skokde._engine.state import Settings
+from skokde._replay import N_NEWEST, NewestRows
 
 both_structures = pytest.mark.parametrize("covariance_type", quick(["full", "diag"]))
 FULL = STRUCTURES["full"]
@@ -288,7 +289,7 @@ def test_single_rows_have_the_votes_of_many(covariance_type, memory):
     model.partial_fit(X[60:], y[60:])
     settings = model._scoring_settings()
     discriminants, weights = model._known_discriminants(settings), settings.feature_weights
-    factors = [] if memory == 1.0 else [0.97, 0.997]
+    factors = [] if memory == 1.0 else [0.9, 0.97, 0.997]
     n_distances = 2 if covariance_type == "full" else 1
     assert settings.n_votes == n_distances + len(factors)
     for number in range(settings.n_votes):
@@ -302,6 +303,10 @@ def test_single_rows_have_the_votes_of_many(covariance_type, memory):
         of_samples = discriminants.linear[0], discriminants.counts
         metric = NeighborMetric.of(*of_samples, None if number == 1 < n_distances else weights)
         expected = Neighbors.of(mixtures, metric).log_ratios(X)
+        if number == n_distances:  # the newest rows of all classes
+            counts = 0.9 ** np.arange(len(X))[::-1]
+            newest = (array[-N_NEWEST:] for array in (X, counts, y))
+            expected = Neighbors.of_rows(*newest, 5, metric).log_ratios(X)
         if number < n_distances:
             np.testing.assert_array_equal(ratios, expected)
         else:
@@ -336,9 +341,44 @@ def test_memories_vote_where_clumps_move(monkeypatch):
             block = slice(start, start + 20)
             yield log_loss(y[block], model.predict_proba(X[block]), labels=range(3))
             model.partial_fit(X[block], y[block])
-        of_memories = model.calibration_weights_["neighbors"][2:]
+        of_memories = model.calibration_weights_["neighbors"][3:]
         assert (of_memories.sum() > 0.1) == (len(of_memories) > 0)
 
     with_memories = np.mean(list(losses_of_blocks()))
     monkeypatch.setattr(Settings, "n_votes", Settings.n_distances)
     assert with_memories < 0.95 * np.mean(list(losses_of_blocks()))
+
+
+def test_newest_rows_vote_where_classes_change_places(monkeypatch):
+    rng = np.random.default_rng(0)
+    centers, place = rng.uniform(-5.0, 5.0, size=(12, 2)), np.arange(12)
+    X, y = np.empty((1000, 2)), np.empty(1000, dtype=int)
+    for i in range(1000):
+        if i % 200 == 0:
+            place = rng.permutation(12)
+        y[i] = rng.integers(12)
+        X[i] = centers[place[y[i]]] + 0.3 * rng.normal(size=2)
+
+    def losses_one_by_one():
+        model = OnlineKDEClassifier(forgetting_factor="predictive")
+        for i in range(1000):
+            if i >= 200:
+                yield -model.predict_log_proba(X[i][None])[0, y[i]]
+            model.partial_fit(X[i][None], y[i : i + 1], classes=range(12))
+
+    with_newest = np.mean(list(losses_one_by_one()))
+    monkeypatch.setattr(NewestRows, "complete", lambda newest: newest.of_classes(np.arange(0)))
+    assert with_newest < 0.9 * np.mean(list(losses_one_by_one()))
+
+
+def test_classes_without_a_sample_have_no_votes_against_them():
+    X, y = rows_of_classes()
+    known = y != 1
+    counts, codes = np.ones(known.sum()), y[known]
+    ratios = Neighbors.of_rows(X[known], counts, codes, 3, metric(3)).log_ratios(X)
+    two = Neighbors.of_rows(X[known], counts, codes // 2, 2, metric(3)).log_ratios(X)
+    assert (ratios[:, 1] == 0.0).all()
+    np.testing.assert_array_equal(ratios[:, [0, 2]], two)
+    none = Neighbors.of_rows(X[:0], counts[:0], codes[:0], 3, metric(3)).log_ratios(X)
+    assert (none == 0.0).all()
+    assert none.shape == (len(X), 3)

@@ -176,7 +176,7 @@ def test_pools_of_format_2_have_the_groups_of_today(d, n_discriminants):
         groups, places = [*of_new, *logs[:2]], [0, 1]
     else:  # the second one is pooled in transformed coordinates alone
         groups, places = [*of_new, *logs[2:4], *logs[:2]], [2, 3, 0, 1]
-    n_new = 4 if memory is None else 6  # scales, two kinds of votes, those of memories, histograms
+    n_new = 4 if memory is None else 7  # scales, two kinds of votes, those of memories, histograms
     new_terms = rng.normal(size=(n_new, 5, 3))
     today = np.array([*groups, *of_memories, *logs[4:], *new_terms])
     # What was known of the others, in their new places.
@@ -260,7 +260,7 @@ def test_pools_of_format_3_have_the_memories_of_today(n_groups):
     assert calibration["replay"] is None
     new = LogLinearPool(**calibration["pool"])
     assert not new.exponents[n_groups : n_groups + 3].any()
-    at_end = n + 4 + 4 * (n_groups % 2 == 0)  # of scales, and three votes and histograms
+    at_end = n + 4 + 5 * (n_groups % 2 == 0)  # of scales, and four votes and histograms
     assert not new.exponents[n + 3 : at_end].any()
     kept = np.r_[:n_groups, n_groups + 3 : n + 3, at_end : at_end + 2]
     assert len(new.precision) == at_end + 2
@@ -281,7 +281,7 @@ def test_pools_of_format_7_have_the_densities_of_today(covariance_type, memory):
     parameters = {"covariance_type": covariance_type, "forgetting_factor": memory}
     pool = OnlineKDEClassifier(**parameters).fit(X, y)._calibration.pool
     n_groups = 6 if covariance_type == "full" else 2
-    n_votes = (2 if covariance_type == "full" else 1) + (0 if memory == 1.0 else 2)
+    n_votes = (2 if covariance_type == "full" else 1) + (0 if memory == 1.0 else 3)
     n_new = 2 + n_votes  # of scales, votes and histograms
     # Densities in transformed coordinates are new as well; of full covariances others are gone.
     n = len(pool.exponents) - n_new - (0 if covariance_type == "full" else 2)
@@ -323,7 +323,7 @@ def calibration_of_today(covariance_type, bandwidth, memory):
 def places_of_voting_memories(exponents, n_votes, memory):
     """In a pool of today; before its histograms."""
     n = len(exponents) - 1
-    return np.arange(n - 2, n) if n_votes and memory == "predictive" else np.arange(0)
+    return np.arange(n - 3, n) if n_votes and memory == "predictive" else np.arange(0)
 
 
 def pool_without(pool, places):
@@ -442,7 +442,7 @@ def test_pools_of_format_13_have_the_votes_of_memories(covariance_type, bandwidt
     )
     X, y = stream()
     told = classifier.fit(np.hstack([X, X[::-1]]), y).calibration_weights_
-    n_memories = 2 if n_votes and memory == "predictive" else 0
+    n_memories = 3 if n_votes and memory == "predictive" else 0
     assert told["neighbors"].shape == (n_votes + n_memories,)
 
 

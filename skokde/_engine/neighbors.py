@@ -9,7 +9,7 @@ Distances are of two kinds. In one each feature counts by itself, in the other, 
 correlations, what is whitened by that within the classes. Both count for more along features, or
 directions, in which the classes' means differ, as in discriminant adaptive neighborhoods (Hastie
 and Tibshirani 1996): samples that differ in others are as good. What else features are worth,
-`feature_weights` learns. All samples vote by both, and those of short memories by features.
+`feature_weights` learns. All samples vote by both, and the newest ones by features.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ WIDTH = 1 / 3
 PRIOR_COUNT = 0.1
 # From the center: what is farther is as if it were no farther, as a square must not overflow.
 FARTHEST = 1e150
+TINY = np.finfo(float).tiny
 # Of the classes' means, in standard deviations within the classes: a square distance counts for
 # twice as much along a direction in which they spread by this.
 DOUBLED_AT = 0.2
@@ -97,7 +98,7 @@ def stretch(spreads: np.ndarray) -> np.ndarray:
 
 
 class Neighbors(NamedTuple):
-    """The components of all classes.
+    """The components of all classes, or rows of them.
 
     Attributes
     ----------
@@ -108,7 +109,7 @@ class Neighbors(NamedTuple):
     codes : (k,) array of intp
         Numbers of the classes.
     shares : (n_classes,) array, sum one
-        Of the classes among all samples.
+        Of the classes among these samples.
     """
 
     metric: NeighborMetric
@@ -128,8 +129,31 @@ class Neighbors(NamedTuple):
         points = points or [metric.points(mixture.means) for mixture in mixtures]
         counts = np.concatenate([mixture.counts for mixture in mixtures])
         codes = np.repeat(np.arange(len(mixtures)), [m.n_components for m in mixtures])
-        totals = np.bincount(codes, counts)
-        return cls(metric, np.concatenate(points), counts, codes, totals / totals.sum())
+        return cls._of_points(metric, np.concatenate(points), counts, codes, len(mixtures))
+
+    @classmethod
+    def of_rows(
+        cls,
+        X: np.ndarray,
+        counts: np.ndarray,
+        codes: np.ndarray,
+        n_classes: int,
+        metric: NeighborMetric,
+    ) -> Neighbors:
+        """Of rows (n, d) that stand for so many samples (n,) each; a class may be without any."""
+        return cls._of_points(metric, metric.points(X), counts, codes, n_classes)
+
+    @classmethod
+    def _of_points(
+        cls,
+        metric: NeighborMetric,
+        points: np.ndarray,
+        counts: np.ndarray,
+        codes: np.ndarray,
+        n_classes: int,
+    ) -> Neighbors:
+        totals = np.bincount(codes, counts, minlength=n_classes)
+        return cls(metric, points, counts, codes, totals / max(totals.sum(), TINY))
 
     def marginal(self, features: np.ndarray) -> Neighbors:
         """By some of the features, an array of their numbers."""
@@ -150,14 +174,18 @@ class Neighbors(NamedTuple):
         Returns
         -------
         (n, n_classes) array
-            Zero, where nothing is known of a row.
+            Zero, where nothing is known of a row, and for classes without a sample.
         """
         own = np.full(len(X), -1) if own is None else own
-        votes = self._votes(X, own)
+        votes, ratios = self._votes(X, own), np.zeros((len(X), len(self.shares)))
         totals = votes.sum(axis=1, keepdims=True) + PRIOR_COUNT
-        return np.log((votes / self.shares + PRIOR_COUNT) / totals)
+        seen = self.shares > 0.0
+        ratios[:, seen] = np.log((votes[:, seen] / self.shares[seen] + PRIOR_COUNT) / totals)
+        return ratios
 
     def _votes(self, X: np.ndarray, own: np.ndarray) -> np.ndarray:
+        if not len(self.points):
+            return np.zeros((len(X), len(self.shares)))
         if np.isnan(X).any():
 
             def of_known(features: np.ndarray, rows: np.ndarray, own: np.ndarray) -> np.ndarray:

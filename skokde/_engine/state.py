@@ -157,7 +157,7 @@ class Settings(NamedTuple):
 
     @property
     def discriminating(self) -> tuple[float, ...]:
-        """The memories that have discriminants and vote: the shortest has too few samples."""
+        """The memories of which there are discriminants: the shortest has too few samples."""
         return self.memories[1:]
 
     @property
@@ -172,8 +172,12 @@ class Settings(NamedTuple):
 
     @property
     def n_votes(self) -> int:
-        """How many votes are pooled: by each distance, and of memories by that of features."""
-        return self.n_distances + (len(self.discriminating) if self.n_distances else 0)
+        """How many votes are pooled: of all samples by each distance, and of short memories.
+
+        These vote by the distance of features. In place of the shortest one, which has too few
+        samples of a class, the newest rows of all classes vote, as long as it remembers.
+        """
+        return self.n_distances + (len(self.memories) if self.n_distances else 0)
 
     @property
     def pools_histograms(self) -> bool:
