@@ -382,3 +382,32 @@ def test_classes_without_a_sample_have_no_votes_against_them():
     none = Neighbors.of_rows(X[:0], counts[:0], codes[:0], 3, metric(3)).log_ratios(X)
     assert (none == 0.0).all()
     assert none.shape == (len(X), 3)
+
+
+def test_newest_rows_are_kept_in_order():
+    X, y = clumps(300)
+    X[250] = X[249]
+    y[250] = y[249]
+    X[260, 0] = np.nan
+    memory = {"forgetting_factor": "predictive"}
+    model = OnlineKDEClassifier(**memory)
+    for block in np.split(np.arange(300), [1, 40, 170, 250, 251, 263]):
+        model.partial_fit(X[block], y[block], classes=range(5))
+    newest = model._calibration.newest
+    held = np.delete(np.arange(300), 250)[-N_NEWEST:]
+    np.testing.assert_array_equal(newest.rows, X[held])
+    np.testing.assert_array_equal(newest.codes, y[held])
+    np.testing.assert_array_equal(newest.counts, 1.0 + (held == 249))
+    assert len(newest.complete().rows) == N_NEWEST - 1
+    np.testing.assert_array_equal(
+        newest.of_classes(np.array([1, 4])).codes == 1, (y == 4)[held[np.isin(y[held], [1, 4])]]
+    )
+
+    # Merged with a model of other classes, they have new numbers.
+    others = OnlineKDEClassifier(**memory).fit(X[:200], y[:200] - 3)
+    merged = others.merge(model)
+    np.testing.assert_array_equal(merged._calibration.newest.rows, newest.rows)
+    labels = merged.classes_[merged._calibration.newest.codes]
+    np.testing.assert_array_equal(labels, y[held])
+    assert model.without_rows(5)._calibration.newest is None
+    assert OnlineKDEClassifier().fit(X, y)._calibration.newest is None
