@@ -1220,10 +1220,11 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
 
     def _make_neighbors(self, settings: Settings, number: int) -> Neighbors:
         discriminants = self._known_discriminants(settings)
+        distance = settings.distance_of_vote(number)
         metric = self._snapshot.lasting(
-            ("metric", number),
+            ("metric", distance),
             (discriminants, settings.feature_weights),
-            lambda: neighbor_metric(discriminants, settings, number),
+            lambda: neighbor_metric(discriminants, settings, distance),
         )
         codes = np.flatnonzero(self._is_seen())
         if number == settings.n_distances:

@@ -52,8 +52,9 @@ def log_ratios_besides(
     moments = [discriminant_moments(state, settings) for state in states]
     discriminants = Discriminants.of(moments, settings.shrinkage_target, settings.structure)
     votes = []
+    metrics = [neighbor_metric(discriminants, settings, n) for n in range(settings.n_distances)]
     for number in range(settings.n_votes):
-        metric = neighbor_metric(discriminants, settings, number)
+        metric = metrics[settings.distance_of_vote(number)]
         if number == settings.n_distances:
             neighbors = newest_neighbors(newest, len(states), settings, metric)
         else:
@@ -124,7 +125,7 @@ def newest_neighbors(
 def neighbor_metric(
     discriminants: Discriminants, settings: Settings, number: int
 ) -> NeighborMetric:
-    """The distance by which near samples vote in one of the votes.
+    """One of the distances by which near samples vote.
 
     Parameters
     ----------
@@ -132,11 +133,10 @@ def neighbor_metric(
     settings : Settings
         With the weights of features, if they have been learned.
     number : int
-        The second one is by whitened distances, if there are correlations, all others by those of
-        features.
+        That of features is the first one, whitened ones are the second.
     """
     of_samples, counts = discriminants.linear[0], discriminants.counts
-    if 0 < number < settings.n_distances:
+    if number:
         return NeighborMetric.of(of_samples, counts)
     weights = settings.feature_weights
     if weights is None:

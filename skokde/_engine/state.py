@@ -179,6 +179,10 @@ class Settings(NamedTuple):
         """
         return self.n_distances + (len(self.memories) if self.n_distances else 0)
 
+    def distance_of_vote(self, number: int) -> int:
+        """The number of the distance that a vote goes by: that of features is the first one."""
+        return number if number < self.n_distances else 0
+
     @property
     def pools_histograms(self) -> bool:
         """Whether classes are pooled by the histograms of single features, too."""
