@@ -411,3 +411,20 @@ def test_newest_rows_are_kept_in_order():
     np.testing.assert_array_equal(labels, y[held])
     assert model.without_rows(5)._calibration.newest is None
     assert OnlineKDEClassifier().fit(X, y)._calibration.newest is None
+
+
+def test_what_does_not_count_takes_no_time(monkeypatch):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(300, 2)), rng.integers(0, 2, size=300)
+    model = OnlineKDEClassifier().fit(X, y)
+    pool = model._calibration.pool
+    zero = np.append(pool.exponents[:-2], [0.0, 0.0])
+    model._calibration = model._calibration._replace(pool=pool._replace(exponents=zero))
+    expected = model.predict_proba(X)
+
+    def not_asked(*_):
+        raise AssertionError
+
+    monkeypatch.setattr(module, "votes_of_near", not_asked)
+    model._snapshot = type(model._snapshot)()
+    np.testing.assert_array_equal(model.predict_proba(X), expected)

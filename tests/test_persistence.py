@@ -350,9 +350,8 @@ def upgraded_pool(number, exponents, precision, today, n_votes, memory):
         assert new["histograms"] is None
     of_memories = places_of_voting_memories(new["pool"]["exponents"], n_votes, memory)
     assert not new["pool"]["exponents"][of_memories].any()
-    of_memories_alone = np.ix_(of_memories, of_memories)
-    unlearned = PRIOR_PRECISION * np.eye(len(of_memories))
-    np.testing.assert_array_equal(new["pool"]["precision"][of_memories_alone], unlearned)
+    unlearned = PRIOR_PRECISION * np.eye(len(new["pool"]["precision"]))[of_memories]
+    np.testing.assert_array_equal(new["pool"]["precision"][of_memories], unlearned)
     pool = pool_without(new["pool"], of_memories)
     assert pool["exponents"].shape == today.pool.exponents.shape
     assert pool["precision"].shape == today.pool.precision.shape
