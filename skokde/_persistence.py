@@ -26,7 +26,7 @@ from skokde._replay import NewestRows, ReplayBuffer
 from skokde._validation import TINY
 
 # To be raised when what is stored changes; older formats stay readable.
-FORMAT = 14
+FORMAT = 15
 
 # The fields of the engine's tuples that are such tuples, or lists of them.
 PARTS: dict[type, dict[str, type]] = {

@@ -40,6 +40,10 @@ SHAPES_OF_7, SIDES_OF_8, DISCRIMINANTS_OF_8, OTHERS_OF_8 = 3, 2, 1, 6
 # Short memories that vote since format 14.
 VOTING_MEMORIES_OF_14 = 3
 
+# Where the threshold is predicted, until format 14: thresholds, widths, and experts of each shape;
+# if the bandwidth is not predicted, that are no more than the thresholds.
+THRESHOLDS_OF_14, WIDTHS_OF_14, EXPERTS_OF_14 = 6, 4, 27
+
 
 def upgraded(stored: Mapping[str, Any]) -> dict[str, Any]:
     """An estimator's stored state, of any format, in the present one."""
@@ -71,6 +75,8 @@ def upgraded(stored: Mapping[str, Any]) -> dict[str, Any]:
         state = _from_12(state)
     if number <= 13:
         state = _from_13(state)
+    if number <= 14:
+        state = _replaced(state, _with_thresholds_of_15)
     return state
 
 
@@ -296,3 +302,21 @@ def _from_13(state: dict[str, Any]) -> dict[str, Any]:
         n_before = len(pool["exponents"]) - 1
         calibration["pool"] = _with_densities(pool, n_before, VOTING_MEMORIES_OF_14)
     return state | {"_calibration": calibration}
+
+
+def _with_thresholds_of_15(stored: dict[str, Any]) -> dict[str, Any]:
+    """With a lower threshold, that merges nothing and shares the credit of the next one."""
+    if "partitions" not in stored or len(stored["partitions"]) != THRESHOLDS_OF_14 - 1:
+        return stored
+    counts = stored["expert_counts"]
+    n_shapes = len(counts) // EXPERTS_OF_14
+    n_estimates = THRESHOLDS_OF_14 * max(n_shapes * WIDTHS_OF_14, 1)
+    estimates = counts[:n_estimates].reshape(max(n_shapes, 1), THRESHOLDS_OF_14, -1)
+    lowest = 0.5 * estimates[:, :1]
+    estimates = np.concatenate([lowest, lowest, estimates[:, 1:]], axis=1)
+    apart = np.arange(stored["n_compressed"], dtype=np.intp)
+    return stored | {
+        "expert_counts": np.append(estimates, counts[n_estimates:]),
+        "partitions": np.concatenate([apart[None], stored["partitions"]]),
+        "level": stored["level"] + 1,
+    }

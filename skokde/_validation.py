@@ -14,7 +14,7 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import validate_data
 
 from skokde._engine.bandwidth import RULES, FixedCovariance, NormalReference, Rule, fine_predictive
-from skokde._engine.compression import MOST_COMPONENTS, THRESHOLDS
+from skokde._engine.compression import MOST_COMPONENTS, THRESHOLDS, are_large
 from skokde._engine.covariance import (
     EIGENVALUE_FLOOR,
     FEWEST_SHRUNK,
@@ -100,7 +100,7 @@ def check_settings(estimator: Any, n_features: int, layout: str | None = None) -
     structure = structure.of_features(n_features)
     if layout not in (None, structure.layout):
         structure = STRUCTURES[layout]
-    thresholds, most = check_threshold(estimator)
+    thresholds, most = check_threshold(estimator, are_large(structure, n_features))
     forgetting, memories = check_forgetting_factor(estimator)
     cap = estimator.max_components
     if cap is not None:
@@ -129,8 +129,11 @@ def check_settings(estimator: Any, n_features: int, layout: str | None = None) -
     )
 
 
-def check_threshold(estimator: Any) -> tuple[np.ndarray, int | None]:
-    """The thresholds that `compression_threshold` stands for, and how much may be left by them."""
+def check_threshold(estimator: Any, are_large: bool) -> tuple[np.ndarray, int | None]:
+    """The thresholds that `compression_threshold` stands for, and how much may be left by them.
+
+    By whether components are large.
+    """
     name, threshold = type(estimator).__name__, estimator.compression_threshold
     expected = "'predictive' or a number from 0 to 1"
     if isinstance(threshold, str):
@@ -138,7 +141,7 @@ def check_threshold(estimator: Any) -> tuple[np.ndarray, int | None]:
             raise ValueError(
                 f"{name}: compression_threshold must be {expected}, got {threshold!r}."
             )
-        return THRESHOLDS, MOST_COMPONENTS
+        return THRESHOLDS, MOST_COMPONENTS // 2 if are_large else MOST_COMPONENTS
     threshold = _real(estimator, "compression_threshold", expected)
     if not 0.0 <= threshold <= 1.0:
         raise ValueError(f"{name}: compression_threshold must be {expected}, got {threshold!r}.")

@@ -12,7 +12,6 @@ from skokde._engine.compression import THRESHOLDS, Compressed, compress
 from skokde._engine.experts import (
     GROWN_UP,
     MOST_OF_USE,
-    NO_BETTER,
     OF_NO_USE,
     build_kde,
     empty_state,
@@ -56,7 +55,7 @@ def test_coarser_partitions_are_refined_by_finer_ones(covariance_type, bandwidth
             assert_refines(finer, coarser)
         # Up to the level that is held nothing is to be merged.
         for labels in partitions[: state.level]:
-            np.testing.assert_array_equal(labels, np.arange(state.n_compressed))
+            np.testing.assert_array_equal(np.sort(labels), np.arange(state.n_compressed))
         sizes.add(tuple(labels.max() + 1 for labels in partitions))
     assert len(sizes) > 5
     assert max(len(set(size)) for size in sizes) >= 4
@@ -173,27 +172,26 @@ def level_after(shares, level, n_samples):
 
 
 def test_level_goes_up_where_thresholds_are_of_no_use():
-    low, high = 0.99 * OF_NO_USE, 1.01 * OF_NO_USE
-    for share, expected in ((low, 1), (high, 0)):
-        rest = [(1.0 - share) / 4] * 4
-        assert level_after([share / 2, share / 2, *rest], 0, 100.0) == expected
+    for share, expected in ((0.99 * OF_NO_USE, 2), (1.01 * OF_NO_USE, 1)):
+        shares = [share / 3] * 3 + [(1.0 - share) / 4] * 4
+        assert level_after(shares, 1, GROWN_UP) == expected
+        # Merging is for good.
+        assert level_after(shares, 1, GROWN_UP - 1.0) == 1
     # Up to the last but one but two.
-    assert level_after([0.0, 0.0, 0.0, 0.0, 0.0, 1.0], 2, 100.0) == 3
-    assert level_after([0.0, 0.0, 0.0, 0.0, 0.0, 1.0], 3, 100.0) == 3
-    # In models of thousands of samples it takes less.
-    share = 0.99 * NO_BETTER * 2 / 6
-    rest = [(1.0 - share) / 4] * 4
-    assert level_after([share / 2, share / 2, *rest], 0, GROWN_UP) == 1
-    assert level_after([share / 2, share / 2, *rest], 0, GROWN_UP - 1.0) == 0
+    coarsest = [0.0] * N_LEVELS + [1.0]
+    assert level_after(coarsest, 3, GROWN_UP) == 4
+    assert level_after(coarsest, 4, GROWN_UP) == 4
 
 
 def test_level_goes_down_where_the_present_one_is_most_of_use():
     # Merged or not, those up to the present one are the same.
-    share = 1.01 * max(MOST_OF_USE, 4 / 6)
-    assert level_after([share / 3] * 3 + [(1.0 - share) / 3] * 3, 2, 100.0) == 1
-    share = 0.99 * max(MOST_OF_USE, 4 / 6)
-    assert level_after([share / 3] * 3 + [(1.0 - share) / 3] * 3, 2, 100.0) == 2
-    assert level_after([1.0, 0.0, 0.0, 0.0, 0.0, 0.0], 0, 100.0) == 0
+    for share, expected in ((1.01 * MOST_OF_USE, 1), (0.99 * MOST_OF_USE, 2)):
+        shares = [share / 3] * 3 + [(1.0 - share) / 4] * 4
+        assert level_after(shares, 2, GROWN_UP) == expected
+        assert level_after(shares, 2, GROWN_UP - 1.0) == 2
+    finest = [1.0] + [0.0] * N_LEVELS
+    assert level_after(finest, 1, GROWN_UP) == 0
+    assert level_after(finest, 0, GROWN_UP) == 0
 
 
 def test_one_threshold_has_one_level():

@@ -191,7 +191,7 @@ def test_any_order_of_merges_is_as_good_as_one_stream(orders):
         stream = OnlineKDEDensity().fit(train)
         shards = shards_of(OnlineKDEDensity(), train, y_train, 6)
         for together in orders:
-            assert abs(together(shards).score(test) - stream.score(test)) < 0.25
+            assert together(shards).score(test) > stream.score(test) - 0.1
         stream = OnlineKDEClassifier().fit(train, y_train)
         shards = shards_of(OnlineKDEClassifier(), train, y_train, 6)
         models = [stream, *(together(shards) for together in orders)]
@@ -238,7 +238,7 @@ def test_models_that_are_larger_once_merged_stay_fine(covariance_type, monkeypat
     assert 40 < merged._state.n_compressed <= MORE_IF_MERGED * 40
     merged.partial_fit(X[2000:])
     # As it goes on it is not made as small as one of a stream, nor does it grow without end.
-    assert 80 < merged._state.n_compressed <= MORE_GOING_ON * 40
+    assert MORE_IF_MERGED * 40 < merged._state.n_compressed <= MORE_GOING_ON * 40
     stream = clone(density).fit(X)
     assert stream._state.n_compressed <= 40
     assert merged.score(test) > stream.score(test) + 0.1

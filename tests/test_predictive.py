@@ -412,7 +412,7 @@ def test_experts_of_coarser_levels_and_other_shapes(d, covariance_type, bandwidt
     settings = levels_and_shapes(covariance_type, d, bandwidth, target)
     X = twins.clumps(d, 170, seed=3)
     X[::10] *= 2.0  # some of which stay alone
-    state = learn(empty_state(d, settings), X, np.ones(len(X)), settings)
+    state = learn(empty_state(d, settings)._replace(level=0), X, np.ones(len(X)), settings)
     mixture, n = state.mixture, state.n_compressed
     n_groups = [labels.max() + 1 for labels in state.partitions]
     assert mixture.n_components > n > n_groups[0] > n_groups[1] > 0
@@ -431,6 +431,7 @@ def test_experts_of_coarser_levels_and_other_shapes(d, covariance_type, bandwidt
     if shrinks and not with_a_target:
         covariance = twins.of_kernels(covariance, count)
     by_hand, gaussians = [], []
+    assert len(settings.thresholds) <= WIDEST_KERNELS_AT + 1
     for shape in settings.shapes:
         left = 0.0 if shape.name == "diag" else shape.correlations
         only = left + (1.0 - left) * np.eye(d)
@@ -438,7 +439,7 @@ def test_experts_of_coarser_levels_and_other_shapes(d, covariance_type, bandwidt
         for level, scale in product(range(len(merged)), scales):
             # Whatever the threshold, the widest kernels are those of one resolution.
             widest = bandwidth == "fine" and scale == max(scales)
-            weights, means, covariances = merged[WIDEST_KERNELS_AT if widest else level]
+            weights, means, covariances = merged[-1 if widest else level]
             b = reference * scale
             a = 1.0 / np.hypot(1.0, b) if shrinks else 1.0
             shrunk = mean + a * (means - mean)

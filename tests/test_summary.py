@@ -127,10 +127,10 @@ def test_only_what_was_left_to_prediction(parameters, kinds):
 
 def test_thresholds_that_were_given_up_are_not_named():
     density = OnlineKDEDensity().fit(X)
-    for level in range(6):
+    for level in range(7):
         density._state = density._state._replace(level=level)
         weights = density.expert_weights_["threshold"]
-        assert len(weights) == 6 - level
+        assert len(weights) == 7 - level
         name, _ = best_of(density.summary()).get("threshold", ("0.64", 100))
         assert name == ["0.01", "0.04", "0.08", "0.16", "0.32", "0.64"][level + weights.argmax()]
 

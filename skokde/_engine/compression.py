@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -20,11 +21,18 @@ from skokde._engine.whitening import Frame
 DETAIL_BANDWIDTH = 1.0 / 8.0
 
 # Where the threshold is found by prediction: those that are tried, and how many components are left
-# at most, for which a higher one is taken.
-THRESHOLDS = np.array([0.01, 0.04, 0.08, 0.16, 0.32, 0.64])
-MOST_COMPONENTS = 800
+# at most, for which a higher one is taken; of large ones half as many.
+THRESHOLDS = np.array([0.0025, 0.01, 0.04, 0.08, 0.16, 0.32, 0.64])
+MOST_COMPONENTS = 1600
+# Large are components whose covariance has more numbers than these, or takes Python to work with.
+MANY_NUMBERS = 4096
 # Above this threshold clusters need not be found from the components themselves.
 COARSEST_EXACT = 0.08
+
+
+def are_large(structure: CovarianceStructure, d: int) -> bool:
+    """Whether it costs so much to store components and to work with them that there are fewer."""
+    return not structure.is_compiled or prod(structure.shape(d)) > MANY_NUMBERS
 
 
 def cluster(

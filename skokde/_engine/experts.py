@@ -22,6 +22,7 @@ import numpy as np
 from skokde._engine import recent
 from skokde._engine._expert_weights import mixture_weights
 from skokde._engine.bandwidth import KernelFrame
+from skokde._engine.compression import are_large
 from skokde._engine.covariance import CovarianceStructure, FullCovariance, LowRankCovariance
 from skokde._engine.families import family_of
 from skokde._engine.kde import KDE, KernelFamily, log, marginals
@@ -46,15 +47,16 @@ TINY = np.finfo(float).tiny
 NEGLIGIBLE = 0.1
 # The number of the threshold whose resolution the widest kernels have, which see next to no
 # difference between it and finer ones: as many components more would tell them nothing.
-WIDEST_KERNELS_AT = 2
+WIDEST_KERNELS_AT = 3
 # How many of the samples since the last compression are predicted, at most, by either half.
 MOST_PREDICTED = 32
-# A threshold is given up where those up to the next have less than this share of the weight, or,
-# from so many samples on, less than that many times an equal share.
-OF_NO_USE = 0.1
+# The number of the threshold that models begin with. Merging is for good, and more samples want
+# finer models: others are taken from so many samples on, unless components are large. A threshold
+# is given up where those up to the next have less than this share of the weight, and for a lower
+# one where those up to it have more than that.
+FIRST_LEVEL = 1
 GROWN_UP = 4000.0
-NO_BETTER = 0.75
-# The next lower one is taken where those up to the present one have more than this.
+OF_NO_USE = 0.25
 MOST_OF_USE = 0.5
 # Before the first compression each part of the samples is predicted from the others; where the
 # resolution is found by prediction, too, every second part stands for the next one from so many
@@ -95,15 +97,24 @@ class References(NamedTuple):
 
 
 def prior_counts(settings: Settings) -> np.ndarray:
-    """Equal weights, worth `PRIOR_COUNT` samples."""
-    return np.full(settings.n_experts, PRIOR_COUNT / settings.n_experts)
+    """Equal weights, worth `PRIOR_COUNT` samples; of thresholds that begin as one, together."""
+    prior, n_together = np.ones(settings.n_experts), 1 + first_level(settings)
+    estimates, _, _ = by_kind(prior, settings)
+    estimates[:, :n_together] = 1.0 / n_together
+    return prior * (PRIOR_COUNT / prior.sum())
 
 
 def empty_state(d: int, settings: Settings) -> State:
     """The model of a stream that has not begun."""
     mixture, partitions = Mixture.empty(d, settings.structure), one_each(0, settings)
     newest = recent.nothing_recent(d, settings) if settings.memories else None
-    return State(mixture, INITIAL_LIMIT, 0, 0, partitions, prior_counts(settings), newest)
+    level, counts = first_level(settings), prior_counts(settings)
+    return State(mixture, INITIAL_LIMIT, 0, level, partitions, counts, newest)
+
+
+def first_level(settings: Settings) -> int:
+    """The number of the threshold that models begin with."""
+    return min(FIRST_LEVEL, settings.n_levels)
 
 
 def one_each(n: int, settings: Settings) -> np.ndarray:
@@ -114,7 +125,8 @@ def one_each(n: int, settings: Settings) -> np.ndarray:
 def adapted(state: State, settings: Settings) -> State:
     """The state with the experts of the settings, if these were others before."""
     if len(state.partitions) != settings.n_levels:
-        state = state._replace(level=0, partitions=one_each(state.n_compressed, settings))
+        partitions = one_each(state.n_compressed, settings)
+        state = state._replace(level=first_level(settings), partitions=partitions)
     if len(state.expert_counts) != settings.n_experts:
         prior = prior_counts(settings)
         n = len(prior) - len(settings.bandwidth.shrinkages)
@@ -133,21 +145,20 @@ def adapted(state: State, settings: Settings) -> State:
 def next_level(state: State, settings: Settings) -> int:
     """The number of the threshold to compress by, as the experts say.
 
-    A higher one is taken where the present one and the next are of no use: in a young model where
-    they have next to no weight, since merging is for good, later where they have less than if all
-    thresholds predicted alike. A lower one is taken where the present one has most of the weight.
+    A higher one is taken where the present one and the next are of no use, and a lower one where
+    the present one has most of the weight.
     """
-    level, n = state.level, 1 + settings.n_levels
-    if n == 1:
+    level, mixture = state.level, state.mixture
+    if not settings.n_levels:
+        return level
+    is_young = mixture.counts.sum() < GROWN_UP
+    if is_young and not are_large(settings.structure, mixture.n_features):
         return level
     counts, _, _ = by_kind(state.expert_counts, settings)
     shares = np.cumsum(counts.sum(axis=(0, 2))) / counts.sum()
-    of_no_use = OF_NO_USE
-    if state.mixture.counts.sum() >= GROWN_UP:
-        of_no_use = NO_BETTER * (level + 2) / n
-    if level + 2 < settings.n_levels and shares[level + 1] < of_no_use:
+    if level + 2 < settings.n_levels and shares[level + 1] < OF_NO_USE:
         return level + 1
-    return level - 1 if level and shares[level] > max(MOST_OF_USE, (level + 2) / n) else level
+    return level - 1 if level and shares[level] > MOST_OF_USE else level
 
 
 def em_update(

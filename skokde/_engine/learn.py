@@ -33,11 +33,11 @@ OUTLIERS = 0.2
 # Where the threshold is found by prediction, merged models are larger than those of one stream:
 # their components are of fewer samples each, and in other places in each of the models. A merging
 # may leave so many times as many, and as the model goes on it may have so many times as many.
-MORE_IF_MERGED = 3
-MORE_GOING_ON = 4
-# Of larger models the lowest threshold that leaves few enough components is taken: one of those of
-# a stream, or the lowest of them times one of these.
-BETWEEN = 0.25 * 2.0 ** (0.25 * np.arange(16))
+MORE_IF_MERGED = 1.5
+MORE_GOING_ON = 2
+# Where there are more components than may be left, the lowest threshold that leaves few enough is
+# taken: one of those that are tried, or the lowest of them times one of these.
+BETWEEN = 2.0 ** (0.25 * np.arange(16))
 # Of a long block not all is looked through for the next prediction.
 SOME_ROWS = 64
 
@@ -77,19 +77,18 @@ def recompressed(state: State, settings: Settings, *, merging: bool = False) -> 
     merging : bool, default=False
         Whether its components are those of several models.
     """
-    most = settings.most_components
-    is_larger = merging or (most is not None and state.n_compressed > most)
-    if most is not None and is_larger:
-        most *= MORE_IF_MERGED if merging else MORE_GOING_ON
+    level, most = next_level(state, settings), settings.most_components
+    if most is not None and (merging or state.n_compressed > most):
+        level, most = 0, int(most * (MORE_IF_MERGED if merging else MORE_GOING_ON))
     # With a cap, leave room for new samples: else nearly each of them costs a compression.
     if settings.max_components is not None:
         room = max(1, int(settings.max_components / growth(settings)))
         most = room if most is None else min(most, room)
     thresholds = settings.thresholds
-    if is_larger and settings.n_levels:
-        level, thresholds = 0, np.union1d(thresholds, BETWEEN * thresholds[0])
-    else:
-        level = next_level(state, settings)
+    # Those that are revived are two each.
+    if settings.n_levels and most is not None and 2 * state.mixture.n_components > most:
+        thresholds = np.union1d(thresholds, BETWEEN * thresholds[0])
+        level = int(np.searchsorted(thresholds, settings.thresholds[level]))
     mixture, partitions, level = revitalize_and_compress(
         state.mixture.without_vanished(), settings._replace(thresholds=thresholds), level, most
     )
