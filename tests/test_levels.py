@@ -8,11 +8,12 @@ import pytest
 import twins
 from marks import quick
 from skokde import OnlineKDEClassifier, OnlineKDEDensity
-from skokde._engine.compression import THRESHOLDS, Compressed, compress
+from skokde._engine.compression import MOST_COMPONENTS, THRESHOLDS, Compressed, compress
 from skokde._engine.experts import (
     GROWN_UP,
     MOST_OF_USE,
     OF_NO_USE,
+    WORTH_THE_PRICE,
     build_kde,
     empty_state,
     next_level,
@@ -158,15 +159,15 @@ def test_grouped_matches_moments(d, covariance_type):
 # ------------------------------------------------------------------------------------------ level
 
 
-def level_after(shares, level, n_samples):
+def level_after(shares, level, n_samples, d=1):
     """The next level, where the thresholds have these shares of the weight."""
-    settings = check_settings(OnlineKDEDensity(), 1)
+    settings = check_settings(OnlineKDEDensity(), d)
     rule, n_shapes = settings.bandwidth, len(settings.shapes)
     counts = np.full(settings.n_experts, 1e-3)
     estimates = np.array(shares)[None, :, None] * np.ones((n_shapes, 1, rule.n_widths))
     counts[: estimates.size] = estimates.ravel()
-    state = empty_state(1, settings)
-    mixture = state.mixture._replace(counts=np.array([n_samples]), means=np.zeros((1, 1)))
+    state = empty_state(d, settings)
+    mixture = state.mixture._replace(counts=np.array([n_samples]), means=np.zeros((1, d)))
     state = state._replace(level=level, expert_counts=counts, mixture=mixture)
     return next_level(state, settings)
 
@@ -192,6 +193,15 @@ def test_level_goes_down_where_the_present_one_is_most_of_use():
     finest = [1.0] + [0.0] * N_LEVELS
     assert level_after(finest, 1, GROWN_UP) == 0
     assert level_after(finest, 0, GROWN_UP) == 0
+
+
+@pytest.mark.parametrize(("d", "is_large"), [(1, False), (64, False), (65, True)])
+def test_large_components_have_to_be_worth_their_price(d, is_large):
+    for share, expected in ((0.99 * WORTH_THE_PRICE, 2), (1.01 * WORTH_THE_PRICE, 1)):
+        shares = [share / 3] * 3 + [(1.0 - share) / 4] * 4
+        assert level_after(shares, 1, 100.0, d) == (expected if is_large else 1)
+    settings = check_settings(OnlineKDEDensity(), d)
+    assert settings.most_components == MOST_COMPONENTS // (2 if is_large else 1)
 
 
 def test_one_threshold_has_one_level():

@@ -13,6 +13,7 @@ from sklearn.base import is_regressor
 
 from marks import quick
 from skokde import OnlineKDEClassifier, OnlineKDEDensity
+from skokde._engine.experts import by_kind
 from skokde._engine.missing import patterns
 from skokde._engine.pooling import CONTAMINATIONS, PRIOR_PRECISION, LogLinearPool
 from skokde._engine.state import Recent
@@ -126,7 +127,7 @@ def test_stored_files_of_each_format(path):
         "format-3-density.pkl",
         "format-[45]-density.pkl",
         "format-[6789]-*",
-        "format-10-*",
+        "format-1[0-5]-*",
     )
     if any(map(path.match, same)):
         np.testing.assert_allclose(scores, stored["scores"], rtol=1e-9)
@@ -201,18 +202,72 @@ def test_experts_of_format_2_keep_their_credit(d):
         "_state": {
             "mixture": {"means": np.ones((5, d)), "covariances": np.ones((0, d, d))},
             "expert_counts": counts,
+            **compressed_by_thresholds_of_14(3, 0),
         },
     }
     estimates, gaussians = counts[:48].reshape(2, 24), counts[48:].reshape(2, 3)
     new = upgraded(stored)["_state"]["expert_counts"]
     assert len(new) == check_settings(OnlineKDEDensity(), d).n_experts
+    new_estimates, new_gaussians = new[: -3 * len(new) // 31], new[-3 * len(new) // 31 :]
+    new_estimates = new_estimates.reshape(-1, 7, 4)
+    # The lowest threshold is new, and shares the credit of the next one.
+    np.testing.assert_array_equal(new_estimates[:, 0], new_estimates[:, 1])
+    new_estimates[:, 1] *= 2.0
+    new_estimates, new_gaussians = (
+        new_estimates[:, 1:].reshape(-1, 24),
+        new_gaussians.reshape(-1, 3),
+    )
     if d == 1:
-        np.testing.assert_array_equal(new, np.append(estimates.sum(axis=0), gaussians.sum(axis=0)))
+        np.testing.assert_array_equal(new_estimates, [estimates.sum(axis=0)])
+        np.testing.assert_array_equal(new_gaussians, [gaussians.sum(axis=0)])
     else:
-        np.testing.assert_array_equal(np.append(new[:48], new[72:78]), counts)
-        others = np.append(new[48:72], new[78:])
+        np.testing.assert_array_equal(new_estimates[:2], estimates)
+        np.testing.assert_array_equal(new_gaussians[:2], gaussians)
+        others = np.append(new_estimates[2:], new_gaussians[2:])
         assert (others > 0.0).all()
         assert others.sum() < 0.01
+
+
+def compressed_by_thresholds_of_14(n, level):
+    """Fields of a state of so many components: merged by none of the thresholds above the level."""
+    return {"n_compressed": n, "level": level, "partitions": np.tile(np.arange(n), (5, 1))}
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "diag", "lowrank"])
+@pytest.mark.parametrize("bandwidth", ["predictive", "plugin"])
+@pytest.mark.parametrize("threshold", ["predictive", 0.1])
+@pytest.mark.parametrize("d", [1, 2, 20])
+def test_states_of_format_14_have_a_lower_threshold(covariance_type, bandwidth, threshold, d):
+    settings = check_settings(
+        OnlineKDEDensity(
+            covariance_type=covariance_type, bandwidth=bandwidth, compression_threshold=threshold
+        ),
+        d,
+    )
+    old = {"expert_counts": np.arange(1.0, 2.0), "partitions": np.empty((0, 3)), "level": 0}
+    n_widths, n_shapes = settings.bandwidth.n_widths, len(settings.shapes)
+    if threshold == "predictive":
+        n_before = settings.n_experts - n_shapes * n_widths
+        old = compressed_by_thresholds_of_14(3, 2) | {"expert_counts": np.arange(1.0, n_before + 1)}
+        old["partitions"][-1] = [0, 0, 1]
+    elif bandwidth == "predictive":
+        old["expert_counts"] = np.arange(1.0, settings.n_experts + 1)
+    new = upgraded({"_format": 14, "_state": old})["_state"]
+    if threshold != "predictive":
+        assert new is not old
+        assert all(new[name] is old[name] for name in old)
+        return
+    assert len(new["expert_counts"]) == settings.n_experts
+    estimates, *others = by_kind(new["expert_counts"], settings)
+    estimates_before = old["expert_counts"][: estimates[:, 1:].size].reshape(n_shapes, 6, n_widths)
+    np.testing.assert_array_equal(estimates[:, 0], 0.5 * estimates_before[:, 0])
+    np.testing.assert_array_equal(estimates[:, 1], 0.5 * estimates_before[:, 0])
+    np.testing.assert_array_equal(estimates[:, 2:], estimates_before[:, 1:])
+    n = sum(part.size for part in others)
+    rest = [array[len(array) - n :] for array in (new["expert_counts"], old["expert_counts"])]
+    np.testing.assert_array_equal(*rest)
+    assert new["level"] == 3
+    assert new["partitions"].tolist() == [[0, 1, 2], *old["partitions"].tolist()]
 
 
 @pytest.mark.parametrize("n_densities", [1, 7])

@@ -132,7 +132,8 @@ def test_thresholds_that_were_given_up_are_not_named():
         weights = density.expert_weights_["threshold"]
         assert len(weights) == 7 - level
         name, _ = best_of(density.summary()).get("threshold", ("0.64", 100))
-        assert name == ["0.01", "0.04", "0.08", "0.16", "0.32", "0.64"][level + weights.argmax()]
+        names = ["0.0025", "0.01", "0.04", "0.08", "0.16", "0.32", "0.64"]
+        assert name == names[level + weights.argmax()]
 
 
 def test_the_scales_of_one_threshold():

@@ -51,13 +51,15 @@ WIDEST_KERNELS_AT = 3
 # How many of the samples since the last compression are predicted, at most, by either half.
 MOST_PREDICTED = 32
 # The number of the threshold that models begin with. Merging is for good, and more samples want
-# finer models: others are taken from so many samples on, unless components are large. A threshold
-# is given up where those up to the next have less than this share of the weight, and for a lower
-# one where those up to it have more than that.
+# finer models: others are taken from so many samples on. A threshold is given up where those up to
+# the next have less than this share of the weight, and for a lower one where those up to it have
+# more than that.
 FIRST_LEVEL = 1
 GROWN_UP = 4000.0
 OF_NO_USE = 0.25
 MOST_OF_USE = 0.5
+# Of few samples large components are worth their price where the share is at least this.
+WORTH_THE_PRICE = 0.1
 # Before the first compression each part of the samples is predicted from the others; where the
 # resolution is found by prediction, too, every second part stands for the next one from so many
 # samples on.
@@ -151,12 +153,14 @@ def next_level(state: State, settings: Settings) -> int:
     level, mixture = state.level, state.mixture
     if not settings.n_levels:
         return level
-    is_young = mixture.counts.sum() < GROWN_UP
-    if is_young and not are_large(settings.structure, mixture.n_features):
-        return level
+    of_no_use = OF_NO_USE
+    if mixture.counts.sum() < GROWN_UP:
+        if not are_large(settings.structure, mixture.n_features):
+            return level
+        of_no_use = WORTH_THE_PRICE
     counts, _, _ = by_kind(state.expert_counts, settings)
     shares = np.cumsum(counts.sum(axis=(0, 2))) / counts.sum()
-    if level + 2 < settings.n_levels and shares[level + 1] < OF_NO_USE:
+    if level + 2 < settings.n_levels and shares[level + 1] < of_no_use:
         return level + 1
     return level - 1 if level and shares[level] > MOST_OF_USE else level
 
