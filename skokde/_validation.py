@@ -100,7 +100,7 @@ def check_settings(estimator: Any, n_features: int, layout: str | None = None) -
     structure = structure.of_features(n_features)
     if layout not in (None, structure.layout):
         structure = STRUCTURES[layout]
-    thresholds, most = check_threshold(estimator, are_large(structure, n_features))
+    thresholds, most = check_threshold(estimator, structure, n_features)
     forgetting, memories = check_forgetting_factor(estimator)
     cap = estimator.max_components
     if cap is not None:
@@ -129,11 +129,10 @@ def check_settings(estimator: Any, n_features: int, layout: str | None = None) -
     )
 
 
-def check_threshold(estimator: Any, are_large: bool) -> tuple[np.ndarray, int | None]:
-    """The thresholds that `compression_threshold` stands for, and how much may be left by them.
-
-    By whether components are large.
-    """
+def check_threshold(
+    estimator: Any, structure: CovarianceStructure, n_features: int
+) -> tuple[np.ndarray, int | None]:
+    """The thresholds that `compression_threshold` stands for, and how much may be left by them."""
     name, threshold = type(estimator).__name__, estimator.compression_threshold
     expected = "'predictive' or a number from 0 to 1"
     if isinstance(threshold, str):
@@ -141,7 +140,8 @@ def check_threshold(estimator: Any, are_large: bool) -> tuple[np.ndarray, int | 
             raise ValueError(
                 f"{name}: compression_threshold must be {expected}, got {threshold!r}."
             )
-        return THRESHOLDS, MOST_COMPONENTS // 2 if are_large else MOST_COMPONENTS
+        large = are_large(structure, n_features)
+        return THRESHOLDS, MOST_COMPONENTS // 2 if large else MOST_COMPONENTS
     threshold = _real(estimator, "compression_threshold", expected)
     if not 0.0 <= threshold <= 1.0:
         raise ValueError(f"{name}: compression_threshold must be {expected}, got {threshold!r}.")
