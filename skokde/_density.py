@@ -91,10 +91,10 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         The largest Hellinger distance, from 0 to 1 and weighted by the root of its mass, that
         merging a cluster may cost (the paper's D_th, Eq. 10). Lower values keep more components; 0
         merges nothing but equal samples. The paper's tables are made with 0.1. "predictive": the
-        model is compressed by a low one, 0.01 at first, and scored at that and at higher ones, up
-        to 0.64, each weighted by how well it predicts the samples to come. From 4,000 samples on
-        a threshold that proves of no use is given up for the next, and where the one that is held
-        predicts best a lower one is taken, down to 0.0025. Not more than 1,600 components are left
+        model is compressed by a low one, 0.0025 at first, and scored at that and at higher ones, up
+        to 0.64, each weighted by how well it predicts the samples to come. One that proves of no
+        use is given up for the next, which of fewer than 4,000 samples is rare; where the one that
+        is held predicts best a lower one is taken again. Not more than 1,600 components are left
         by a compression, of merged models not more than 3,200; half as many of more than 64
         features with full covariances, or with those of low rank.
         With ``bandwidth="predictive"`` and full covariances half of the correlations, and none of

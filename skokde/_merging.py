@@ -153,9 +153,8 @@ def relearned(
         return LogLinearPool.together(pools, sizes, settings.first_exponents), None
     samples = samples_of(held_out, settings)
     rows = rows_to_predict(earlier, samples, shares)
-    # The pool of a model of most of the samples is right by so much more than half of them.
-    same = np.maximum(2.0 * sizes - 1.0, 0.0)
-    pool = LogLinearPool.together(pools, same, settings.first_exponents)
+    # What counts twice is how many samples a pool has learned from, and for how many of all.
+    pool = LogLinearPool.together(pools, sizes**2, settings.first_exponents)
     # Of classes without a row nothing can be learned.
     known, codes = np.unique(rows.codes, return_inverse=True)
 

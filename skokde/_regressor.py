@@ -102,7 +102,7 @@ class OnlineKDERegressor(MultiOutputMixin, RegressorMixin, BaseWithDensity):
     >>> regressor.predict([[0.0]], quantiles=[0.25, 0.75]).round()  # of two branches
     array([[-1.,  1.]])
     >>> regressor.log_density([[0.0], [0.0]], [1.0, 0.0]).round(0)
-    array([ 0., -7.])
+    array([ 0., -8.])
     """
 
     _learned = ("density_", "n_outputs_", "_is_column")
@@ -268,8 +268,8 @@ class OnlineKDERegressor(MultiOutputMixin, RegressorMixin, BaseWithDensity):
         >>> regressor.predict([[10.0], [20.5]]).round(0)
         array([20., 41.])
         >>> mean, std = regressor.predict([[10.0]], return_std=True)
-        >>> std.round(0)
-        array([1.])
+        >>> std.round(1)
+        array([1.6])
         >>> regressor.predict([[10.0]], quantiles=[0.1, 0.5, 0.9]).round(0)
         array([[19., 20., 21.]])
         """

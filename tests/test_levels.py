@@ -12,6 +12,7 @@ from skokde._engine.compression import MOST_COMPONENTS, THRESHOLDS, Compressed, 
 from skokde._engine.experts import (
     GROWN_UP,
     MOST_OF_USE,
+    NEXT_TO_NOTHING,
     OF_NO_USE,
     WORTH_THE_PRICE,
     build_kde,
@@ -172,27 +173,31 @@ def level_after(shares, level, n_samples, d=1):
     return next_level(state, settings)
 
 
-def test_level_goes_up_where_thresholds_are_of_no_use():
-    for share, expected in ((0.99 * OF_NO_USE, 2), (1.01 * OF_NO_USE, 1)):
-        shares = [share / 3] * 3 + [(1.0 - share) / 4] * 4
-        assert level_after(shares, 1, GROWN_UP) == expected
-        # Merging is for good.
-        assert level_after(shares, 1, GROWN_UP - 1.0) == 1
+@pytest.mark.parametrize(
+    ("n_samples", "of_no_use"), [(GROWN_UP, OF_NO_USE), (GROWN_UP - 1.0, NEXT_TO_NOTHING)]
+)
+def test_level_goes_up_where_thresholds_are_of_no_use(n_samples, of_no_use):
+    """Merging is for good, so that of few samples next to nothing may speak for them."""
+    for level in (0, 1):
+        for share, expected in ((0.99 * of_no_use, level + 1), (1.01 * of_no_use, level)):
+            n = level + 2
+            shares = [share / n] * n + [(1.0 - share) / (7 - n)] * (7 - n)
+            assert level_after(shares, level, n_samples) == expected
     # Up to the last but one but two.
     coarsest = [0.0] * N_LEVELS + [1.0]
-    assert level_after(coarsest, 3, GROWN_UP) == 4
-    assert level_after(coarsest, 4, GROWN_UP) == 4
+    assert level_after(coarsest, 3, n_samples) == 4
+    assert level_after(coarsest, 4, n_samples) == 4
 
 
-def test_level_goes_down_where_the_present_one_is_most_of_use():
+@pytest.mark.parametrize("n_samples", [GROWN_UP, GROWN_UP - 1.0])
+def test_level_goes_down_where_the_present_one_is_most_of_use(n_samples):
     # Merged or not, those up to the present one are the same.
     for share, expected in ((1.01 * MOST_OF_USE, 1), (0.99 * MOST_OF_USE, 2)):
         shares = [share / 3] * 3 + [(1.0 - share) / 4] * 4
-        assert level_after(shares, 2, GROWN_UP) == expected
-        assert level_after(shares, 2, GROWN_UP - 1.0) == 2
+        assert level_after(shares, 2, n_samples) == expected
     finest = [1.0] + [0.0] * N_LEVELS
-    assert level_after(finest, 1, GROWN_UP) == 0
-    assert level_after(finest, 0, GROWN_UP) == 0
+    assert level_after(finest, 1, n_samples) == 0
+    assert level_after(finest, 0, n_samples) == 0
 
 
 @pytest.mark.parametrize(("d", "is_large"), [(1, False), (64, False), (65, True)])

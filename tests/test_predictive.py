@@ -1098,7 +1098,7 @@ def neighbours(n, d, seed=0):
     return X * np.geomspace(1e-3, 1e3, d)
 
 
-@pytest.mark.parametrize(("n", "d"), [(40, 16), (100, 40)])
+@pytest.mark.parametrize(("n", "d"), [(40, 20), (100, 40)])
 def test_young_densities_shrink_correlations(n, d, monkeypatch):
     """As well as a Gaussian with the best shrinkage, which neither kernels nor shapes come near."""
     X = neighbours(n + 500, d)

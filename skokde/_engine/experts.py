@@ -35,8 +35,10 @@ from skokde._engine.outputs import (
 )
 from skokde._engine.state import INITIAL_LIMIT, Recent, Settings, State
 
-# Equal weights are worth this number of samples before any is predicted.
+# Equal weights are worth this number of samples before any is predicted. So many of the lowest
+# thresholds are too much alike for one each.
 PRIOR_COUNT = 1.0
+N_ALIKE = 2
 # Counts are worth at most this share of the samples, since what is best changes as they get more,
 # and at most this number of them, that a sudden change in the data is overcome.
 MEMORY = 0.25
@@ -50,15 +52,14 @@ NEGLIGIBLE = 0.1
 WIDEST_KERNELS_AT = 3
 # How many of the samples since the last compression are predicted, at most, by either half.
 MOST_PREDICTED = 32
-# The number of the threshold that models begin with. Merging is for good, and more samples want
-# finer models: others are taken from so many samples on. A threshold is given up where those up to
-# the next have less than this share of the weight, and for a lower one where those up to it have
-# more than that.
-FIRST_LEVEL = 1
-GROWN_UP = 4000.0
+# A threshold is given up where those up to the next have less than this share of the weight, and
+# for a lower one where those up to it have more than that.
 OF_NO_USE = 0.25
 MOST_OF_USE = 0.5
-# Of few samples large components are worth their price where the share is at least this.
+# Merging is for good, and more samples want finer models: of fewer samples than these there must be
+# next to nothing that speaks for a threshold. Large components have to be worth their price.
+GROWN_UP = 4000.0
+NEXT_TO_NOTHING = 0.005
 WORTH_THE_PRICE = 0.1
 # Before the first compression each part of the samples is predicted from the others; where the
 # resolution is found by prediction, too, every second part stands for the next one from so many
@@ -99,8 +100,8 @@ class References(NamedTuple):
 
 
 def prior_counts(settings: Settings) -> np.ndarray:
-    """Equal weights, worth `PRIOR_COUNT` samples; of thresholds that begin as one, together."""
-    prior, n_together = np.ones(settings.n_experts), 1 + first_level(settings)
+    """Equal weights, worth `PRIOR_COUNT` samples; the lowest thresholds have one together."""
+    prior, n_together = np.ones(settings.n_experts), min(N_ALIKE, 1 + settings.n_levels)
     estimates, _, _ = by_kind(prior, settings)
     estimates[:, :n_together] = 1.0 / n_together
     return prior * (PRIOR_COUNT / prior.sum())
@@ -110,13 +111,7 @@ def empty_state(d: int, settings: Settings) -> State:
     """The model of a stream that has not begun."""
     mixture, partitions = Mixture.empty(d, settings.structure), one_each(0, settings)
     newest = recent.nothing_recent(d, settings) if settings.memories else None
-    level, counts = first_level(settings), prior_counts(settings)
-    return State(mixture, INITIAL_LIMIT, 0, level, partitions, counts, newest)
-
-
-def first_level(settings: Settings) -> int:
-    """The number of the threshold that models begin with."""
-    return min(FIRST_LEVEL, settings.n_levels)
+    return State(mixture, INITIAL_LIMIT, 0, 0, partitions, prior_counts(settings), newest)
 
 
 def one_each(n: int, settings: Settings) -> np.ndarray:
@@ -128,7 +123,7 @@ def adapted(state: State, settings: Settings) -> State:
     """The state with the experts of the settings, if these were others before."""
     if len(state.partitions) != settings.n_levels:
         partitions = one_each(state.n_compressed, settings)
-        state = state._replace(level=first_level(settings), partitions=partitions)
+        state = state._replace(level=0, partitions=partitions)
     if len(state.expert_counts) != settings.n_experts:
         prior = prior_counts(settings)
         n = len(prior) - len(settings.bandwidth.shrinkages)
@@ -155,9 +150,8 @@ def next_level(state: State, settings: Settings) -> int:
         return level
     of_no_use = OF_NO_USE
     if mixture.counts.sum() < GROWN_UP:
-        if not are_large(settings.structure, mixture.n_features):
-            return level
-        of_no_use = WORTH_THE_PRICE
+        large = are_large(settings.structure, mixture.n_features)
+        of_no_use = WORTH_THE_PRICE if large else NEXT_TO_NOTHING
     counts, _, _ = by_kind(state.expert_counts, settings)
     shares = np.cumsum(counts.sum(axis=(0, 2))) / counts.sum()
     if level + 2 < settings.n_levels and shares[level + 1] < of_no_use:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from skokde._engine._append import append_rows
-from skokde._engine.compression import Compressed, compress
+from skokde._engine.compression import Compressed, are_large, compress
 from skokde._engine.experts import (
     REFERENCES,
     References,
@@ -19,12 +19,14 @@ from skokde._engine.recent import rows_until_due, with_rows
 from skokde._engine.revitalization import may_revive, revitalize
 from skokde._engine.state import INITIAL_LIMIT, Settings, State
 
-# How much of what a compression leaves may be added before the next one; the same for fine models,
-# to which, at the start, samples are added by this share of all at least.
+# How much of what a compression leaves may be added before the next one; the same for fine models.
 GROWTH = 1.25
 FINE_GROWTH = 1.5
-LEAST_FINE_GROWTH = 1 / 16
-# Components that need not be more before the next compression of a fine model.
+# By what share of all samples fine models may become more at most, where components aren't large,
+# since what is new is in no cluster of higher thresholds yet; and by how much, and by how many,
+# they may in any case.
+MOST_SHARE_NEW = 1 / 4
+LEAST_SHARE_NEW = 1 / 16
 ENOUGH_NEW = 64
 # How many times the share may be where structures are patient.
 MOST_PATIENT = 3
@@ -32,7 +34,9 @@ MOST_PATIENT = 3
 OUTLIERS = 0.2
 # Where the threshold is found by prediction, merged models are larger than those of one stream:
 # their components are of fewer samples each, and in other places in each of the models. A merging
-# may leave so many times as many, and as the model goes on it may have so many times as many.
+# has a threshold of so much of the lowest, and may leave so many times as many components; as the
+# model goes on it may have so many times as many.
+FINER_IF_MERGED = 0.25
 MORE_IF_MERGED = 1.5
 MORE_GOING_ON = 2
 # Where there are more components than may be left, the lowest threshold that leaves few enough is
@@ -44,12 +48,14 @@ SOME_ROWS = 64
 
 def next_limit(mixture: Mixture, settings: Settings) -> int:
     """Components that are held before the next compression."""
-    k = mixture.n_components
+    k, n = mixture.n_components, mixture.counts.sum()
     limit = max(INITIAL_LIMIT, int(growth(settings) * k) + 1)
     if settings.n_levels:
-        patience = settings.structure.patience
-        at_start = int(min(patience, MOST_PATIENT) * LEAST_FINE_GROWTH * mixture.counts.sum())
-        limit = max(limit, k + min(patience * ENOUGH_NEW, at_start))
+        structure = settings.structure
+        if not are_large(structure, mixture.n_features):
+            limit = max(INITIAL_LIMIT, min(limit, k + int(MOST_SHARE_NEW * max(k, n))))
+        at_start = int(min(structure.patience, MOST_PATIENT) * LEAST_SHARE_NEW * n)
+        limit = max(limit, k + min(structure.patience * ENOUGH_NEW, at_start))
     return limit if settings.max_components is None else min(limit, settings.max_components)
 
 
@@ -85,10 +91,12 @@ def recompressed(state: State, settings: Settings, *, merging: bool = False) -> 
         room = max(1, int(settings.max_components / growth(settings)))
         most = room if most is None else min(most, room)
     thresholds = settings.thresholds
-    # Those that are revived are two each.
-    if settings.n_levels and most is not None and 2 * state.mixture.n_components > most:
-        thresholds = np.union1d(thresholds, BETWEEN * thresholds[0])
-        level = int(np.searchsorted(thresholds, settings.thresholds[level]))
+    if settings.n_levels:
+        lowest = thresholds[0] * np.array([1.0, FINER_IF_MERGED][: 1 + merging])
+        # Those that are revived are two each.
+        many = most is not None and 2 * state.mixture.n_components > most
+        thresholds = np.union1d(thresholds, np.outer(lowest, BETWEEN) if many else lowest)
+        level = 0 if merging else int(np.searchsorted(thresholds, settings.thresholds[level]))
     mixture, partitions, level = revitalize_and_compress(
         state.mixture.without_vanished(), settings._replace(thresholds=thresholds), level, most
     )

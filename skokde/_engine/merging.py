@@ -18,7 +18,6 @@ import numpy as np
 from skokde._engine import recent
 from skokde._engine._append import append_rows
 from skokde._engine.experts import (
-    LONGEST_MEMORY,
     MEMORY,
     N_FOLDS,
     REFERENCES,
@@ -34,6 +33,8 @@ from skokde._engine.learn import ENOUGH_NEW, recompressed
 from skokde._engine.mixture import Mixture
 from skokde._engine.state import Recent, Settings, State
 
+# What models have found by prediction counts for no more than so many samples.
+MOST_REMEMBERED = 64.0
 # Of all samples at most this share is left as it is, to be predicted by the next merging.
 SHARE_LEFT = 1 / 8
 # Components that are compressed at a time, since the time grows with their square: of more models
@@ -127,7 +128,7 @@ def merged_at_once(states: Sequence[State], settings: Settings) -> Merged:
     expert_counts = prior + sum(state.expert_counts - prior for state in states)
     mixture, n_compressed = joined(states)
     # What was learned about models of fewer samples is forgotten for what the later ones can tell.
-    most = min(MEMORY * mixture.counts.sum(), LONGEST_MEMORY)
+    most = min(MEMORY * mixture.counts.sum(), MOST_REMEMBERED)
     most = max(0.0, most - mixture.counts[n_compressed:].sum())
     first, later = mixture.parted(n_compressed)
     state = State(
