@@ -92,7 +92,9 @@ def recompressed(state: State, settings: Settings, *, merging: bool = False) -> 
         most = room if most is None else min(most, room)
     thresholds = settings.thresholds
     if settings.n_levels:
-        lowest = thresholds[0] * np.array([1.0, FINER_IF_MERGED][: 1 + merging])
+        lowest = thresholds[:1]
+        if merging:
+            lowest = np.append(FINER_IF_MERGED * lowest, lowest)
         # Those that are revived are two each.
         many = most is not None and 2 * state.mixture.n_components > most
         thresholds = np.union1d(thresholds, np.outer(lowest, BETWEEN) if many else lowest)
