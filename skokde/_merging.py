@@ -153,7 +153,7 @@ def relearned(
         return LogLinearPool.together(pools, sizes, settings.first_exponents), None
     samples = samples_of(held_out, settings)
     rows = rows_to_predict(earlier, samples, shares)
-    # What counts twice is how many samples a pool has learned from, and for how many of all.
+    # By their share of the samples, and once more, as they are right for models of so few.
     pool = LogLinearPool.together(pools, sizes**2, settings.first_exponents)
     # Of classes without a row nothing can be learned.
     known, codes = np.unique(rows.codes, return_inverse=True)

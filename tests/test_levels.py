@@ -20,7 +20,9 @@ from skokde._engine.experts import (
     next_level,
 )
 from skokde._engine.kde import KernelFamily, components_in, log_densities_of_groups_in_row
+from skokde._engine.learn import next_limit
 from skokde._engine.mixture import Resolutions
+from skokde._engine.state import INITIAL_LIMIT
 from skokde._validation import check_settings
 
 both_structures = pytest.mark.parametrize("covariance_type", quick(["full", "diag"]))
@@ -207,6 +209,25 @@ def test_large_components_have_to_be_worth_their_price(d, is_large):
         assert level_after(shares, 1, 100.0, d) == (expected if is_large else 1)
     settings = check_settings(OnlineKDEDensity(), d)
     assert settings.most_components == MOST_COMPONENTS // (2 if is_large else 1)
+
+
+@pytest.mark.parametrize(
+    ("n_components", "n_samples", "d", "expected"),
+    [
+        (4, 4.0, 2, INITIAL_LIMIT),
+        (100, 100.0, 2, 125),  # a quarter of all samples
+        (100, 33.0, 2, 125),  # most of which may be forgotten
+        (100, 240.0, 2, 151),  # half as many components
+        (100, 10_000.0, 2, 164),  # no more than need be new
+        (100, 100.0, 65, 151),  # large components
+    ],
+)
+def test_when_fine_models_are_compressed(n_components, n_samples, d, expected):
+    settings = check_settings(OnlineKDEDensity(), d)
+    mixture = empty_state(d, settings).mixture._replace(
+        counts=np.full(n_components, n_samples / n_components), means=np.zeros((n_components, d))
+    )
+    assert next_limit(mixture, settings) == expected
 
 
 def test_one_threshold_has_one_level():

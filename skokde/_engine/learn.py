@@ -49,13 +49,14 @@ SOME_ROWS = 64
 def next_limit(mixture: Mixture, settings: Settings) -> int:
     """Components that are held before the next compression."""
     k, n = mixture.n_components, mixture.counts.sum()
-    limit = max(INITIAL_LIMIT, int(growth(settings) * k) + 1)
+    limit = int(growth(settings) * k) + 1
     if settings.n_levels:
         structure = settings.structure
         if not are_large(structure, mixture.n_features):
-            limit = max(INITIAL_LIMIT, min(limit, k + int(MOST_SHARE_NEW * max(k, n))))
+            limit = min(limit, k + int(MOST_SHARE_NEW * max(k, n)))
         at_start = int(min(structure.patience, MOST_PATIENT) * LEAST_SHARE_NEW * n)
         limit = max(limit, k + min(structure.patience * ENOUGH_NEW, at_start))
+    limit = max(INITIAL_LIMIT, limit)
     return limit if settings.max_components is None else min(limit, settings.max_components)
 
 
