@@ -171,7 +171,9 @@ def test_order_of_features_does_not_matter_to_compressions(d, covariance_type, b
         for columns in (np.arange(d), order):
             rows = np.ascontiguousarray(X[:, columns])
             rule = 0.1 * rows.var(axis=0) if bandwidth == "variances" else bandwidth
-            density = OnlineKDEDensity(covariance_type=covariance_type, bandwidth=rule).fit(rows)
+            density = OnlineKDEDensity(
+                covariance_type=covariance_type, bandwidth=rule, max_components=200
+            ).fit(rows)
             densities.append((density, density.score_samples(X_test[:, columns])))
         (old, expected), (new, got) = densities
         assert old.covariances_.any()
