@@ -78,7 +78,7 @@ STYLES = {
 }
 LABELS = {
     "memory": ["all samples", "newest, 0.9", "newest, 0.97", "newest, 0.997"],
-    "threshold": ["the one held", "0.04", "0.08", "0.16", "0.32", "0.64"],
+    "threshold": ["the one held", "0.01", "0.04", "0.08", "0.16", "0.32", "0.64"],
     "width": ["1/16", "1/4", "1/2", "2"],
 }
 TITLES = {
