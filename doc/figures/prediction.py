@@ -17,7 +17,7 @@ for row, X, side in zip(axes, (ring, bell), (1.5, 3.5), strict=True):
     bare(row[0])
     labels = {
         "width": ["1/16", "1/4", "1/2", "2"],
-        "threshold": ["0.01", "0.04", "0.08", "0.16", "0.32", "0.64"],
+        "threshold": ["0.0025", "0.01", "0.04", "0.08", "0.16", "0.32", "0.64"],
         "shape": ["full", "half", "diag"],
     }
     for ax, (kind, names) in zip(row[1:], labels.items(), strict=True):
