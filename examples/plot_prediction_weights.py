@@ -76,9 +76,10 @@ STYLES = {
     1.0: {"color": "#767676", "linestyle": ":"},
     0.98: {"color": "#d55e00", "linestyle": "--"},
 }
+thresholds = OnlineKDEDensity().fit(X[:BLOCK]).experts_["threshold"]  # none is given up yet
 LABELS = {
     "memory": ["all samples", "newest, 0.9", "newest, 0.97", "newest, 0.997"],
-    "threshold": ["the one held", "0.01", "0.04", "0.08", "0.16", "0.32", "0.64"],
+    "threshold": ["the one held", *(f"{threshold:g}" for threshold in thresholds[1:])],
     "width": ["1/16", "1/4", "1/2", "2"],
 }
 TITLES = {

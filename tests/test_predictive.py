@@ -1098,8 +1098,8 @@ def neighbours(n, d, seed=0):
     return X * np.geomspace(1e-3, 1e3, d)
 
 
-@pytest.mark.parametrize(("n", "d"), [(40, 20), (100, 40)])
-def test_young_densities_shrink_correlations(n, d, monkeypatch):
+@pytest.mark.parametrize(("n", "d", "gain"), [(40, 16, 0.8), (40, 20, 1.0), (100, 40, 1.0)])
+def test_young_densities_shrink_correlations(n, d, gain, monkeypatch):
     """As well as a Gaussian with the best shrinkage, which neither kernels nor shapes come near."""
     X = neighbours(n + 500, d)
     X, new = X[:n], X[n:]
@@ -1118,7 +1118,7 @@ def test_young_densities_shrink_correlations(n, d, monkeypatch):
     ranks = spearmanr(density.sample(4000, random_state=0))  # some are outliers
     np.testing.assert_allclose(ranks.statistic, estimate.covariance_, atol=0.25)
     monkeypatch.setattr(FullCovariance, "shrinkages", ())
-    assert score > OnlineKDEDensity().fit(X).score(new) + 1.0
+    assert score > OnlineKDEDensity().fit(X).score(new) + gain
 
 
 def test_shrinkage_needs_features(assert_same_model):

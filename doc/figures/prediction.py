@@ -17,12 +17,10 @@ for row, X, side in zip(axes, (ring, bell), (1.5, 3.5), strict=True):
     bare(row[0])
     labels = {
         "width": ["1/16", "1/4", "1/2", "2"],
-        "threshold": ["0.0025", "0.01", "0.04", "0.08", "0.16", "0.32", "0.64"],
+        "threshold": [f"{threshold:g}" for threshold in density.experts_["threshold"]],
         "shape": ["full", "half", "diag"],
     }
     for ax, (kind, names) in zip(row[1:], labels.items(), strict=True):
-        # A threshold that was given up is no longer listed.
-        names = names[-len(weights[kind]) :]
         ax.bar(names, weights[kind], color=BLUE)
         ax.set(ylim=(0.0, 1.0), yticks=[0.0, 0.5, 1.0])
         ax.tick_params(labelsize=8)

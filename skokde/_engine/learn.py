@@ -92,12 +92,12 @@ def recompressed(state: State, settings: Settings, *, merging: bool = False) -> 
         room = max(1, int(settings.max_components / growth(settings)))
         most = room if most is None else min(most, room)
     thresholds = settings.thresholds
-    if settings.n_levels:
+    # Those that are revived are two each.
+    many = most is not None and 2 * state.mixture.n_components > most
+    if settings.n_levels and (merging or many):
         lowest = thresholds[:1]
         if merging:
             lowest = np.append(FINER_IF_MERGED * lowest, lowest)
-        # Those that are revived are two each.
-        many = most is not None and 2 * state.mixture.n_components > most
         thresholds = np.union1d(thresholds, np.outer(lowest, BETWEEN) if many else lowest)
         level = 0 if merging else int(np.searchsorted(thresholds, settings.thresholds[level]))
     mixture, partitions, level = revitalize_and_compress(
