@@ -32,9 +32,14 @@ from skokde._engine.recent import counts_of_runs
 from skokde._engine.shrinkage import pooled_within_covariance
 from skokde._engine.state import Settings, State
 from skokde._engine.transformation import Transformation
-from skokde._pooled_ratios import found_feature_weights, found_histograms, log_ratios_besides
+from skokde._pooled_ratios import (
+    found_feature_weights,
+    found_histograms,
+    log_ratios_besides,
+    voting_rows,
+)
 from skokde._ranks import LOWEST
-from skokde._replay import NewestRows, ReplayBuffer, class_rebalanced, n_kept
+from skokde._replay import NewestRows, ReplayBuffer, SampledRows, class_rebalanced, n_kept
 from skokde._validation import TINY
 
 # Histograms forget in any case, the sooner where the memory is found by prediction: they need few
@@ -129,6 +134,8 @@ class Calibration(NamedTuple):
         The last rows of earlier windows, of each class its share of as many as are kept.
     newest : NewestRows or None
         Where the memory is found by prediction.
+    sample : SampledRows or None
+        Of the rows of earlier windows, where it is not.
     """
 
     pool: LogLinearPool
@@ -143,11 +150,12 @@ class Calibration(NamedTuple):
     pending: PendingBatch | None
     replay: ReplayBuffer | None
     newest: NewestRows | None
+    sample: SampledRows | None
 
     @classmethod
     def start(cls, n_classes: int) -> Calibration:
         pool = LogLinearPool.start(n_classes, np.array([1.0, 0.0, 0.0]))
-        return cls(pool, None, None, None, None, 0, 0, FIRST_CHECKPOINT, None, None, None, None)
+        return cls(pool, *4 * [None], 0, 0, FIRST_CHECKPOINT, *5 * [None])
 
     def adapted(self, settings: Settings) -> Calibration:
         """With a pool of the settings' densities, if they are others than before."""
@@ -184,14 +192,15 @@ class Calibration(NamedTuple):
             pending=pending,
             replay=replay,
             newest=self.newest and self.newest.grown(chosen),
+            sample=self.sample and self.sample.grown(chosen),
             last=last,
         )
 
     def without_rows(self) -> Calibration:
         """What has been learned, without the rows of which it was and those that wait."""
-        pool = self.pool
+        n_of_rows = (self.histograms is not None) + (self.sample is not None)
         return self._replace(
-            pool=pool if self.histograms is None else pool.without_last(),
+            pool=self.pool.without_last(n_of_rows),
             # Quantiles, and edges of bins, are values of rows.
             transformation=None,
             histograms=None,
@@ -199,6 +208,7 @@ class Calibration(NamedTuple):
             pending=None,
             replay=None,
             newest=None,
+            sample=None,
             next_checkpoint=max(self.position, 1),
         )
 
@@ -275,6 +285,7 @@ class Calibration(NamedTuple):
                     moments,
                     settings._replace(shrinkage_target=covariance),
                     self.feature_weights,
+                    calibration._voting_sample(states, settings),
                 ),
                 histograms=found_histograms(
                     states, calibration.replay, settings, calibration.histograms
@@ -328,6 +339,25 @@ class Calibration(NamedTuple):
             calibration = calibration._replace(pending=pending)
         return calibration, n
 
+    def _voting_sample(self, states: list[State | None], settings: Settings) -> SampledRows | None:
+        """Of the classes that have samples, if it votes."""
+        if settings.memories:
+            return None
+        sample = voting_rows(None, self.sample, states, settings)
+        return sample and sample.of_classes(np.flatnonzero([state is not None for state in states]))
+
+    def _sample_with_window(self, settings: Settings) -> SampledRows | None:
+        """With the rows of the window, each of which stands for those up to the next one, too."""
+        if settings.memories or not settings.n_distances:
+            return None
+        start = self.pending.start
+        weights = self.pending.counts * (between(start, settings) / window_length(start, settings))
+        new = SampledRows.of_window(self.pending.rows, self.pending.codes, weights, start)
+        if self.sample is None:
+            return new
+        fade = settings.forgetting_factor ** float(weights.sum())
+        return SampledRows.together([self.sample.faded(fade), new])
+
     def _histograms_of_window(self, settings: Settings) -> Histograms | None:
         """With the rows of the window, if there are any yet."""
         pending = self.pending
@@ -346,7 +376,11 @@ class Calibration(NamedTuple):
     ) -> Calibration:
         """The calibration after the prediction of the window's rows."""
         pending = self.pending
-        calibration = self._replace(pending=None, histograms=self._histograms_of_window(settings))
+        calibration = self._replace(
+            pending=None,
+            histograms=self._histograms_of_window(settings),
+            sample=self._sample_with_window(settings),
+        )
         shares = pending.shares
         seen = np.flatnonzero(shares)
         known = np.isin(pending.codes, seen)
@@ -381,9 +415,10 @@ class Calibration(NamedTuple):
         # Their classes have learned the earlier ones.
         log_densities[:, rows[:-n], codes[:-n]] = used.log_densities[:-n].T
         own = np.where(rows < len(rows) - n, codes, -1)
-        states, newest = [pending.states[c] for c in seen], pending.newest
-        newest = newest and newest.of_classes(seen)
-        others = log_ratios_besides(states, used.rows, own, settings, newest)
+        states = [pending.states[c] for c in seen]
+        kept = voting_rows(pending.newest, self.sample, states, settings)
+        kept = kept and kept.of_classes(seen)
+        others = log_ratios_besides(states, used.rows, own, settings, kept)
         pool = self.pool
         if len(seen) > 1:  # else there is nothing to tell apart
             count = float(pending.class_count[seen].mean())

@@ -41,7 +41,7 @@ from skokde._persistence import (
     expect_array,
     unpacked,
 )
-from skokde._pooled_ratios import neighbor_metric, newest_neighbors, voters_of
+from skokde._pooled_ratios import kept_neighbors, neighbor_metric, voters_of, voting_rows
 from skokde._ranks import LOWEST, rank_p_values
 from skokde._replay import class_scores
 from skokde._summary import counted, density_line
@@ -1023,6 +1023,8 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         calibration = self._calibration.adapted(settings).without_window(
             self._effective_class_count(), settings, in_threads=in_threads
         )
+        sample = calibration.sample and calibration.sample.faded(fade)
+        calibration = calibration._replace(sample=sample)
         return CalibratedClasses(calibration, self._states(), fade * self.class_count_)
 
     def _n_components(self) -> int:
@@ -1228,9 +1230,14 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         )
         codes = np.flatnonzero(self._is_seen())
         if number == settings.n_distances:
-            newest = self._calibration.newest
-            newest = newest and newest.of_classes(codes)
-            return newest_neighbors(newest, len(codes), settings, metric)
+            calibration, states = self._calibration, self._states()
+            kept = voting_rows(calibration.newest, calibration.sample, states, settings)
+
+            def of_kept() -> Neighbors:
+                chosen = kept and kept.of_classes(codes)
+                return kept_neighbors(chosen, len(codes), settings, metric)
+
+            return self._snapshot.lasting("kept neighbors", (metric, kept), of_kept)
 
         def make(density: OnlineKDEDensity) -> tuple[Mixture, np.ndarray]:
             voters = voters_of(density._state, settings, number)

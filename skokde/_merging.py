@@ -22,9 +22,14 @@ from skokde._engine.outliers import inlier_moments
 from skokde._engine.pooling import LogLinearPool, learn_pool
 from skokde._engine.shrinkage import pooled_within_covariance
 from skokde._engine.state import Settings, State
-from skokde._pooled_ratios import found_feature_weights, found_histograms, log_ratios_besides
+from skokde._pooled_ratios import (
+    found_feature_weights,
+    found_histograms,
+    log_ratios_besides,
+    voting_rows,
+)
 from skokde._ranks import LOWEST
-from skokde._replay import ReplayBuffer, n_kept
+from skokde._replay import ReplayBuffer, SampledRows, n_kept
 from skokde._validation import TINY
 
 # Samples of a class that are predicted, at most.
@@ -97,7 +102,12 @@ def merged_calibration(
     position = sum(calibration.position for calibration in calibrations)
     mixtures = [state.mixture for state in predicted if state is not None]
     moments = [inlier_moments(mixture) for mixture in mixtures]
-    weights = found_feature_weights(mixtures, moments, settings)
+    samples = [calibration.sample for calibration in calibrations if calibration.sample is not None]
+    sample = SampledRows.together(samples) if samples and not settings.memories else None
+    known = np.flatnonzero([state is not None for state in predicted])
+    of_known = None if settings.memories else voting_rows(None, sample, predicted, settings)
+    of_known = of_known and of_known.of_classes(known)
+    weights = found_feature_weights(mixtures, moments, settings, sample=of_known)
     settings = settings._replace(feature_weights=weights)
     last = [calibration.last for calibration in calibrations if calibration.last is not None]
     newest = [calibration.newest for calibration in calibrations if calibration.newest is not None]
@@ -107,7 +117,9 @@ def merged_calibration(
         latest = [c for c in calibrations if 2.0 * c.pool.count >= most][-1]
         pool, replay = latest.pool, latest.replay
     else:
-        pool, replay = relearned(models, predicted, class_count, position, settings, in_threads)
+        pool, replay = relearned(
+            models, predicted, class_count, position, sample, settings, in_threads
+        )
     histograms = None
     if settings.shrinkage_target is not None:
         histograms = found_histograms(predicted, replay, settings)
@@ -124,6 +136,7 @@ def merged_calibration(
         None,
         replay,
         newest[-1] if newest and settings.memories else None,
+        sample,
     )
 
 
@@ -132,6 +145,7 @@ def relearned(
     predicted: Sequence[State | None],
     class_count: np.ndarray,
     position: int,
+    sample: SampledRows | None,
     settings: Settings,
     in_threads: Mapper,
 ) -> tuple[LogLinearPool, ReplayBuffer | None]:
@@ -166,11 +180,13 @@ def relearned(
     numbers, before = np.arange(len(codes)), ~np.isnan(rows.log_densities[:, 0])
     log_densities[:, numbers[before], codes[before]] = rows.log_densities[before].T
     states, own = [held_out[code].state for code in known], np.where(before, codes, -1)
-    kept = reduce(ReplayBuffer.followed_by, earlier) if earlier else None
-    histograms = found_histograms([held and held.state for held in held_out], kept, settings)
+    replayed = reduce(ReplayBuffer.followed_by, earlier) if earlier else None
+    histograms = found_histograms([held and held.state for held in held_out], replayed, settings)
     settings = settings._replace(histograms=histograms and histograms.of_classes(known))
+    kept = voting_rows(None, sample, states, settings)
+    kept = kept and kept.of_classes(known)
     # Rows that densities are without may be among those that are kept.
-    others = log_ratios_besides(states, rows.rows, own, settings, in_histograms=codes)
+    others = log_ratios_besides(states, rows.rows, own, settings, kept, among_kept=codes)
     learned = learn_pool(
         pool.of_classes(known),
         np.log(shares[known]),
@@ -181,7 +197,8 @@ def relearned(
     )
     own = np.maximum(log_densities[:, numbers, codes].T, LOWEST)
     new = ReplayBuffer(*(array[~before] for array in rows._replace(log_densities=own)))
-    replay = reduce(ReplayBuffer.followed_by, [*earlier, new])
+    # Windows had some of them, too: histograms would know a row that is predicted once more.
+    replay = new if replayed is None else replayed.without_repeated(new).followed_by(new)
     return pool.with_classes(known, learned), replay.last(n_kept(shares))
 
 

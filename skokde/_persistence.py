@@ -22,11 +22,11 @@ from skokde._engine.recent import MEMORIES
 from skokde._engine.state import Recent, State
 from skokde._engine.transformation import Transformation
 from skokde._incomplete import Waiting
-from skokde._replay import NewestRows, ReplayBuffer
+from skokde._replay import NewestRows, ReplayBuffer, SampledRows
 from skokde._validation import TINY
 
 # To be raised when what is stored changes; older formats stay readable.
-FORMAT = 15
+FORMAT = 16
 
 # The fields of the engine's tuples that are such tuples, or lists of them.
 PARTS: dict[type, dict[str, type]] = {
@@ -39,6 +39,7 @@ PARTS: dict[type, dict[str, type]] = {
         "pending": PendingBatch,
         "replay": ReplayBuffer,
         "newest": NewestRows,
+        "sample": SampledRows,
     },
 }
 
@@ -244,7 +245,7 @@ def check_calibration(calibration: Calibration, n_classes: int, d: int) -> None:
         expect_rows(replay.rows, "predicted rows", (n, d))
         expect_array(replay.counts, "counts of predicted rows", (n,), least=TINY)
         # Besides these the pool has discriminants, with short memories or without, the classes'
-        # scales, votes by up to two distances and of memories, and histograms.
+        # scales, votes by up to two distances, of memories or kept rows, and histograms.
         n_pooled = np.shape(replay.log_densities)[-1:]
         expect_array(replay.log_densities, "log-densities of predicted rows", (n, *n_pooled))
         expect(
@@ -267,6 +268,7 @@ def check_calibration(calibration: Calibration, n_classes: int, d: int) -> None:
                 check_state(state, d)
         check_newest(pending.newest, n_classes, d)
     check_newest(calibration.newest, n_classes, d)
+    check_sample(calibration.sample, n_classes, d)
 
 
 def check_newest(newest: NewestRows | None, n_classes: int, d: int) -> None:
@@ -277,6 +279,19 @@ def check_newest(newest: NewestRows | None, n_classes: int, d: int) -> None:
     expect_rows(newest.rows, "newest rows", (n, d))
     expect_array(newest.counts, "counts of newest rows", (n,), least=TINY)
     expect_codes(newest.codes, "classes of newest rows", n, n_classes)
+
+
+def check_sample(sample: SampledRows | None, n_classes: int, d: int) -> None:
+    """Raise unless this can be a sample of rows of so many classes and features."""
+    if sample is None:
+        return
+    n = len(np.atleast_1d(sample.weights))
+    expect_array(sample.rows, "sampled rows", (n, d))
+    expect_array(sample.weights, "weights of sampled rows", (n,), least=TINY)
+    expect_array(sample.draws, "draws of sampled rows", (n,), least=TINY)
+    expect_codes(sample.codes, "classes of sampled rows", n, n_classes)
+    threshold = sample.threshold
+    expect(isinstance(threshold, float) and 0.0 <= threshold < np.inf, "threshold of the sample")
 
 
 def check_histograms(histograms: Histograms, n_classes: int, d: int) -> None:

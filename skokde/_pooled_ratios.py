@@ -18,7 +18,11 @@ from skokde._engine.neighbors import NeighborMetric, Neighbors
 from skokde._engine.outliers import Moments
 from skokde._engine.recent import voting_memory, weights_in_memories
 from skokde._engine.state import Settings, State
-from skokde._replay import NewestRows, ReplayBuffer
+from skokde._replay import NewestRows, ReplayBuffer, SampledRows
+
+# A sample of rows votes where more than this share of the components are of several samples: until
+# then it would tell what components do.
+SHARE_MERGED = 1 / 4
 
 
 def log_ratios_besides(
@@ -26,8 +30,8 @@ def log_ratios_besides(
     X: np.ndarray,
     own: np.ndarray,
     settings: Settings,
-    newest: NewestRows | None = None,
-    in_histograms: np.ndarray | None = None,
+    kept: NewestRows | SampledRows | None = None,
+    among_kept: np.ndarray | None = None,
 ) -> np.ndarray:
     """What is pooled of classes besides densities: discriminants, votes and histograms, if any.
 
@@ -40,10 +44,10 @@ def log_ratios_besides(
         See `Neighbors.log_ratios`.
     settings : Settings
         With the covariance within the classes, the weights of features, and histograms.
-    newest : NewestRows, default=None
+    kept : NewestRows or SampledRows, default=None
         Of these classes, if they vote.
-    in_histograms : (n,) array of intp, default=None
-        As `own`, of rows that may be in these only.
+    among_kept : (n,) array of intp, default=None
+        As `own`, of rows that may be in histograms, or in a sample, only.
 
     Returns
     -------
@@ -51,20 +55,20 @@ def log_ratios_besides(
     """
     moments = [discriminant_moments(state, settings) for state in states]
     discriminants = Discriminants.of(moments, settings.shrinkage_target, settings.structure)
-    votes = []
+    votes, among_kept = [], own if among_kept is None else among_kept
     metrics = [neighbor_metric(discriminants, settings, n) for n in range(settings.n_distances)]
     for number in range(settings.n_votes):
         metric = metrics[settings.distance_of_vote(number)]
         if number == settings.n_distances:
-            neighbors = newest_neighbors(newest, len(states), settings, metric)
+            neighbors = kept_neighbors(kept, len(states), settings, metric)
+            itself = kept.own(X, among_kept) if isinstance(kept, SampledRows) else own
+            votes.append(neighbors.log_ratios(X, itself))
         else:
             voters = [voters_of(state, settings, number) for state in states]
-            neighbors = Neighbors.of(voters, metric)
-        votes.append(neighbors.log_ratios(X, own))
+            votes.append(Neighbors.of(voters, metric).log_ratios(X, own))
     terms = [*discriminants.log_ratios(X), *votes]
     if settings.histograms is not None:
-        in_histograms = own if in_histograms is None else in_histograms
-        terms.append(settings.histograms.log_ratios(X, in_histograms))
+        terms.append(settings.histograms.log_ratios(X, among_kept))
     elif settings.pools_histograms:  # of those of an earlier format nothing is known yet
         terms.append(np.zeros((len(X), len(states))))
     return np.array(terms)
@@ -100,7 +104,7 @@ def found_histograms(
 def voters_of(state: State, settings: Settings, number: int) -> Mixture:
     """The samples of a class in one of the votes: all by each distance, or a memory.
 
-    In place of the first memory there are `newest_neighbors`.
+    In place of the first memory there are `kept_neighbors`.
     """
     if number < settings.n_distances:
         return state.mixture
@@ -108,18 +112,48 @@ def voters_of(state: State, settings: Settings, number: int) -> Mixture:
     return voting_memory(state.recent, state.mixture, factor, settings.structure)
 
 
-def newest_neighbors(
-    newest: NewestRows | None, n_classes: int, settings: Settings, metric: NeighborMetric
-) -> Neighbors:
-    """The newest rows of so many classes, of which what the shortest memory has left of them votes.
+def voting_rows(
+    newest: NewestRows | None,
+    sample: SampledRows | None,
+    states: Sequence[State | None],
+    settings: Settings,
+) -> NewestRows | SampledRows | None:
+    """The rows that vote beside components: the newest, or a sample if many samples are merged.
 
-    They go by the time of the stream: where classes are many, what changes in it is followed before
-    each of them has a few rows of its own.
+    Parameters
+    ----------
+    newest : NewestRows or None
+    sample : SampledRows or None
+    states : sequence of State or None
+        One for each class.
+    settings : Settings
     """
-    d = metric.discriminant.means.shape[1]
-    newest = NewestRows.none(d) if newest is None else newest.complete()
-    (counts,) = weights_in_memories(newest.counts, settings.memories[:1])
-    return Neighbors.of_rows(newest.rows, counts, newest.codes, n_classes, metric)
+    if settings.memories:
+        return newest
+    mixtures = [state.mixture for state in states if state is not None]
+    n_merged = sum(mixture.n_compounds for mixture in mixtures)
+    return sample if n_merged > SHARE_MERGED * sum(m.n_components for m in mixtures) else None
+
+
+def kept_neighbors(
+    kept: NewestRows | SampledRows | None,
+    n_classes: int,
+    settings: Settings,
+    metric: NeighborMetric,
+) -> Neighbors:
+    """Rows of so many classes that vote: see `voting_rows`.
+
+    Of the newest ones what the shortest memory has left of them does. They go by the time of the
+    stream: where classes are many, what changes in it is followed before each of them has a few
+    rows of its own.
+    """
+    if kept is None:
+        kept = NewestRows.none(metric.discriminant.means.shape[1])
+    counts = kept.counts
+    if settings.memories:
+        kept = kept.complete()
+        (counts,) = weights_in_memories(kept.counts, settings.memories[:1])
+    return Neighbors.of_rows(kept.rows, counts, kept.codes, n_classes, metric)
 
 
 def neighbor_metric(
@@ -149,6 +183,7 @@ def found_feature_weights(
     moments: Sequence[Moments],
     settings: Settings,
     before: np.ndarray | None = None,
+    sample: SampledRows | None = None,
 ) -> np.ndarray | None:
     """Weights of features in the distances of near samples, if these vote for classes.
 
@@ -162,6 +197,8 @@ def found_feature_weights(
         With the covariance within the classes; until that is known there are no weights.
     before : (d,) array, default=None
         What they were before, if anything.
+    sample : SampledRows, default=None
+        Of these classes, from which they are learned if it votes.
     """
     if not settings.n_distances or settings.shrinkage_target is None:
         return None
@@ -169,4 +206,7 @@ def found_feature_weights(
     discriminant = Discriminant.of_moments(moments, settings.shrinkage_target, settings.structure)
     unweighted = np.ones(discriminant.means.shape[1])
     of_features = NeighborMetric.of(discriminant, counts, unweighted)
-    return learn_feature_weights(Neighbors.of(mixtures, of_features), before)
+    if sample is None:
+        return learn_feature_weights(Neighbors.of(mixtures, of_features), before)
+    of_sample = kept_neighbors(sample, len(mixtures), settings, of_features)
+    return learn_feature_weights(of_sample, before)

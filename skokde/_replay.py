@@ -1,13 +1,17 @@
-"""Rows that are kept with their classes: predicted ones, in balance, and the newest ones.
+"""Rows that are kept with their classes: predicted ones, in balance, the newest, and a sample.
 
 Rows that come sorted by class would teach that all are of the class that is about to come. So each
 class counts in a window as much as it does in the model, and what a window lacks is made up for by
 the last rows of the class that were predicted before it. Where the memory is found by prediction
-classes count as they come, and the newest rows of all classes vote.
+classes count as they come, and the newest rows of all classes vote. Else a random sample of all
+rows does: what is compressed has merged samples that are near in all features, and where few of
+them tell classes apart that blurs what these tell.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +23,9 @@ from skokde._engine.recent import counts_of_runs
 N_KEPT = 600
 # And so many of the newest ones: of others next to nothing is left in the shortest memory.
 N_NEWEST = 64
+# A sample has at most so many rows, and fewer where these are so many numbers.
+MOST_SAMPLED = 4096
+MOST_NUMBERS_SAMPLED = 2**19
 
 
 class ReplayBuffer(NamedTuple):
@@ -54,6 +61,18 @@ class ReplayBuffer(NamedTuple):
         last = [np.flatnonzero(self.codes == c)[::-1][:n] for c, n in enumerate(numbers)]
         chosen = np.sort(np.concatenate(last))
         return ReplayBuffer(*(array[chosen] for array in self))
+
+    def without_repeated(self, later: ReplayBuffer) -> ReplayBuffer:
+        """Without the rows that come again: the last equal one, for each row of another buffer."""
+        again = Counter(
+            (row.tobytes(), code) for row, code in zip(later.rows, later.codes, strict=True)
+        )
+        kept = np.ones(len(self.rows), dtype=bool)
+        for place in reversed(range(len(self.rows))):
+            row = self.rows[place].tobytes(), self.codes[place]
+            kept[place] = not again[row]
+            again[row] -= not kept[place]
+        return ReplayBuffer(*(array[kept] for array in self))
 
     def followed_by(self, later: ReplayBuffer) -> ReplayBuffer:
         return ReplayBuffer(*(np.concatenate(arrays) for arrays in zip(self, later, strict=True)))
@@ -104,6 +123,98 @@ class NewestRows(NamedTuple):
     def complete(self) -> NewestRows:
         """Those of which no value is missing."""
         return NewestRows(*(array[~np.isnan(self.rows).any(axis=1)] for array in self))
+
+
+class SampledRows(NamedTuple):
+    """A random sample of rows (priority sampling, Duffield, Lund and Thorup 2007).
+
+    Whatever its size a sample of two others, or of one and what came later, is as one of all rows.
+
+    Attributes
+    ----------
+    rows : (n, d) array
+        In the order in which they came; of each all values are known.
+    codes : (n,) array of int
+        Their classes.
+    weights : (n,) array
+        How many samples each row stood for when it came, and what is left of them.
+    draws : (n,) array
+        Random numbers between zero and one: rows whose weight is the largest multiple of them stay.
+    threshold : float
+        The largest of these multiples that is not in the sample, zero if there is none.
+    """
+
+    rows: np.ndarray
+    codes: np.ndarray
+    weights: np.ndarray
+    draws: np.ndarray
+    threshold: float
+
+    @classmethod
+    def of_window(
+        cls, rows: np.ndarray, codes: np.ndarray, weights: np.ndarray, position: int
+    ) -> SampledRows:
+        """All rows of which no value is missing; the first one has a position in the stream."""
+        known = ~np.isnan(rows).any(axis=1)
+        draws = uniform_draws(position + np.flatnonzero(known))
+        return cls(rows[known], codes[known], weights[known], draws, 0.0)
+
+    @classmethod
+    def together(cls, parts: Sequence[SampledRows]) -> SampledRows:
+        """One sample of several, the newest last."""
+        *arrays, thresholds = zip(*parts, strict=True)
+        rows, codes, weights, draws = (np.concatenate(a) for a in arrays)
+        threshold, multiples = max(thresholds), weights / draws
+        most = min(MOST_SAMPLED, max(1, MOST_NUMBERS_SAMPLED // rows.shape[1]))
+        if len(rows) > most:
+            threshold = max(threshold, float(np.partition(multiples, -1 - most)[-1 - most]))
+        kept = multiples > threshold
+        return cls(rows[kept], codes[kept], weights[kept], draws[kept], threshold)
+
+    def faded(self, fade: float) -> SampledRows:
+        """With what is left of the weights."""
+        return self._replace(weights=fade * self.weights, threshold=fade * self.threshold)
+
+    def grown(self, chosen: np.ndarray) -> SampledRows:
+        """With the classes' new numbers."""
+        return self._replace(codes=chosen[self.codes])
+
+    def of_classes(self, chosen: np.ndarray) -> SampledRows:
+        """Those of some classes, by a sorted array of their numbers, which are counted anew."""
+        kept = np.isin(self.codes, chosen)
+        rows, codes, weights, draws = (array[kept] for array in self[:4])
+        return SampledRows(rows, np.searchsorted(chosen, codes), weights, draws, self.threshold)
+
+    @property
+    def counts(self) -> np.ndarray:
+        """How many votes each row has; one, if many rows of the same weight are left out."""
+        if self.threshold == 0.0:
+            return self.weights
+        return np.maximum(self.weights / self.threshold, 1.0)
+
+    def own(self, rows: np.ndarray, codes: np.ndarray) -> np.ndarray:
+        """Classes of rows that are in the sample, -1 for others and for those that can't be.
+
+        Parameters
+        ----------
+        rows : (n, d) array
+        codes : (n,) array of int
+            Classes of the rows that may be in it, -1 for others.
+        """
+        own, held = np.full(len(rows), -1), {row.tobytes() for row in self.rows}
+        for place in np.flatnonzero(codes >= 0):
+            if rows[place].tobytes() in held:
+                own[place] = codes[place]
+        return own
+
+
+def uniform_draws(numbers: np.ndarray) -> np.ndarray:
+    """Random numbers in (0, 1], the same for the same numbers (SplitMix64, Steele et al. 2014)."""
+    z = (numbers.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    z ^= z >> np.uint64(31)
+    return ((z >> np.uint64(11)).astype(float) + 1.0) * 2.0**-53
 
 
 def n_kept(shares: np.ndarray) -> np.ndarray:

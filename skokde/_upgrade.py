@@ -77,6 +77,8 @@ def upgraded(stored: Mapping[str, Any]) -> dict[str, Any]:
         state = _from_13(state)
     if number <= 14:
         state = _replaced(state, _with_thresholds_of_15)
+    if number <= 15:
+        state = _from_15(state)
     return state
 
 
@@ -263,7 +265,7 @@ def _from_10(state: dict[str, Any]) -> dict[str, Any]:
 
 
 def _has_votes(state: dict[str, Any]) -> bool:
-    """Whether a classifier of formats 10 to 13 has votes; of what was groups one is scales."""
+    """Whether a classifier of formats 10 to 15 has votes; of what was groups one is scales."""
     return "_calibration" in state and _n_groups_of_8(state) > 2
 
 
@@ -320,3 +322,14 @@ def _with_thresholds_of_15(stored: dict[str, Any]) -> dict[str, Any]:
         "partitions": np.concatenate([apart[None], stored["partitions"]]),
         "level": stored["level"] + 1,
     }
+
+
+def _from_15(state: dict[str, Any]) -> dict[str, Any]:
+    """With a sample of rows, whose votes stand before histograms if there are no memories."""
+    if "_calibration" not in state:
+        return state
+    calibration = state["_calibration"] | {"sample": None}
+    if state["_class_memory"] is None and _has_votes(state):
+        pool = calibration["pool"]
+        calibration["pool"] = _with_densities(pool, len(pool["exponents"]) - 1, 1)
+    return state | {"_calibration": calibration}

@@ -234,9 +234,11 @@ class LogLinearPool(NamedTuple):
             least = fewer
         return self.with_weights(least.weights)
 
-    def without_last(self) -> Self:
-        """With the weights that are best where the last exponent is zero."""
-        last = np.arange(len(self.exponents)) == len(self.exponents) - 1
+    def without_last(self, n: int) -> Self:
+        """With the weights that are best where so many of the last exponents are zero."""
+        if n == 0:
+            return self
+        last = np.arange(len(self.exponents)) >= len(self.exponents) - n
         return self.with_weights(self._least_loss_without(last).weights)
 
     @property

@@ -172,12 +172,13 @@ class Settings(NamedTuple):
 
     @property
     def n_votes(self) -> int:
-        """How many votes are pooled: of all samples by each distance, and of short memories.
+        """How many votes are pooled: of all samples by each distance, and of others.
 
-        These vote by the distance of features. In place of the shortest one, which has too few
-        samples of a class, the newest rows of all classes vote, as long as it remembers.
+        These vote by the distance of features. They are short memories; in place of the shortest
+        one, which has too few samples of a class, the newest rows of all classes vote, as long as
+        it remembers. If there are no memories it is a sample of all rows.
         """
-        return self.n_distances + (len(self.memories) if self.n_distances else 0)
+        return self.n_distances + (max(len(self.memories), 1) if self.n_distances else 0)
 
     def distance_of_vote(self, number: int) -> int:
         """The number of the distance that a vote goes by: that of features is the first one."""
