@@ -281,11 +281,11 @@ class Calibration(NamedTuple):
                 covariance=covariance,
                 transformation=settings.transformation_of(mixtures, moments),
                 feature_weights=found_feature_weights(
-                    mixtures,
+                    states,
                     moments,
                     settings._replace(shrinkage_target=covariance),
                     self.feature_weights,
-                    calibration._voting_sample(states, settings),
+                    calibration.sample,
                 ),
                 histograms=found_histograms(
                     states, calibration.replay, settings, calibration.histograms
@@ -338,13 +338,6 @@ class Calibration(NamedTuple):
                 pending = pending.with_rows(X[starts], codes[starts], counts)
             calibration = calibration._replace(pending=pending)
         return calibration, n
-
-    def _voting_sample(self, states: list[State | None], settings: Settings) -> SampledRows | None:
-        """Of the classes that have samples, if it votes."""
-        if settings.memories:
-            return None
-        sample = voting_rows(None, self.sample, states, settings)
-        return sample and sample.of_classes(np.flatnonzero([state is not None for state in states]))
 
     def _sample_with_window(self, settings: Settings) -> SampledRows | None:
         """With the rows of the window, each of which stands for those up to the next one, too."""

@@ -104,10 +104,7 @@ def merged_calibration(
     moments = [inlier_moments(mixture) for mixture in mixtures]
     samples = [calibration.sample for calibration in calibrations if calibration.sample is not None]
     sample = SampledRows.together(samples) if samples and not settings.memories else None
-    known = np.flatnonzero([state is not None for state in predicted])
-    of_known = None if settings.memories else voting_rows(None, sample, predicted, settings)
-    of_known = of_known and of_known.of_classes(known)
-    weights = found_feature_weights(mixtures, moments, settings, sample=of_known)
+    weights = found_feature_weights(predicted, moments, settings, sample=sample)
     settings = settings._replace(feature_weights=weights)
     last = [calibration.last for calibration in calibrations if calibration.last is not None]
     newest = [calibration.newest for calibration in calibrations if calibration.newest is not None]

@@ -179,7 +179,7 @@ def neighbor_metric(
 
 
 def found_feature_weights(
-    mixtures: Sequence[Mixture],
+    states: Sequence[State | None],
     moments: Sequence[Moments],
     settings: Settings,
     before: np.ndarray | None = None,
@@ -189,16 +189,16 @@ def found_feature_weights(
 
     Parameters
     ----------
-    mixtures : sequence of Mixture
+    states : sequence of State or None
         One for each class.
     moments : sequence of Moments
-        Theirs.
+        Of the classes that have a state.
     settings : Settings
         With the covariance within the classes; until that is known there are no weights.
     before : (d,) array, default=None
         What they were before, if anything.
     sample : SampledRows, default=None
-        Of these classes, from which they are learned if it votes.
+        From this they are learned if it votes, and else from components.
     """
     if not settings.n_distances or settings.shrinkage_target is None:
         return None
@@ -206,7 +206,10 @@ def found_feature_weights(
     discriminant = Discriminant.of_moments(moments, settings.shrinkage_target, settings.structure)
     unweighted = np.ones(discriminant.means.shape[1])
     of_features = NeighborMetric.of(discriminant, counts, unweighted)
-    if sample is None:
-        return learn_feature_weights(Neighbors.of(mixtures, of_features), before)
-    of_sample = kept_neighbors(sample, len(mixtures), settings, of_features)
-    return learn_feature_weights(of_sample, before)
+    seen = np.flatnonzero([state is not None for state in states])
+    rows = voting_rows(None, sample, states, settings)
+    if rows is None:
+        neighbors = Neighbors.of([states[code].mixture for code in seen], of_features)
+    else:
+        neighbors = kept_neighbors(rows.of_classes(seen), len(seen), settings, of_features)
+    return learn_feature_weights(neighbors, before)

@@ -243,9 +243,10 @@ def by_hand(X, y, n_classes, parameters):
             learned = learn_feature_weights(
                 Neighbors.of(mixtures, of_features), so_far._calibration.feature_weights
             )
-            for kind in [learned, None][: settings.n_votes]:
+            for kind in [learned, None][: settings.n_distances]:
                 metric = NeighborMetric.of(discriminants.linear[0], discriminants.counts, kind)
                 others.append(Neighbors.of(mixtures, metric).log_ratios(X[rows], own))
+            others.append(np.zeros_like(others[-1]))  # no sample votes
         if settings.pools_histograms:
             # In bins of all rows, as long as components are samples, and then in the last of these.
             if any(mixture.n_compounds for mixture in mixtures):
@@ -277,7 +278,7 @@ EXPERTS = {
 }
 each_kind_of_experts = pytest.mark.parametrize("experts", EXPERTS)
 N_GROUPS = {"full": {"of all kinds": 6}, "diag": {"of all kinds": 4}}
-N_VOTES = {"full": {"of all kinds": 2}, "diag": {"of all kinds": 1}}
+N_VOTES = {"full": {"of all kinds": 3}, "diag": {"of all kinds": 2}}
 
 
 @each_kind_of_experts

@@ -177,7 +177,8 @@ def test_pools_of_format_2_have_the_groups_of_today(d, n_discriminants):
         groups, places = [*of_new, *logs[:2]], [0, 1]
     else:  # the second one is pooled in transformed coordinates alone
         groups, places = [*of_new, *logs[2:4], *logs[:2]], [2, 3, 0, 1]
-    n_new = 4 if memory is None else 7  # scales, two kinds of votes, those of memories, histograms
+    # Scales, two kinds of votes, that of a sample or those of memories, and histograms.
+    n_new = 5 if memory is None else 7
     new_terms = rng.normal(size=(n_new, 5, 3))
     today = np.array([*groups, *of_memories, *logs[4:], *new_terms])
     # What was known of the others, in their new places.
@@ -326,7 +327,7 @@ def test_pools_of_format_3_have_the_memories_of_today(n_groups):
     stored["_class_memory"] = None
     new = upgraded(stored)["_calibration"]["pool"]["exponents"]
     if n_groups > 1:
-        assert len(new) == n + 3
+        assert len(new) == n + 4
 
 
 @pytest.mark.parametrize("memory", [1.0, "predictive"])
@@ -336,7 +337,7 @@ def test_pools_of_format_7_have_the_densities_of_today(covariance_type, memory):
     parameters = {"covariance_type": covariance_type, "forgetting_factor": memory}
     pool = OnlineKDEClassifier(**parameters).fit(X, y)._calibration.pool
     n_groups = 6 if covariance_type == "full" else 2
-    n_votes = (2 if covariance_type == "full" else 1) + (0 if memory == 1.0 else 3)
+    n_votes = (2 if covariance_type == "full" else 1) + (1 if memory == 1.0 else 3)
     n_new = 2 + n_votes  # of scales, votes and histograms
     # Densities in transformed coordinates are new as well; of full covariances others are gone.
     n = len(pool.exponents) - n_new - (0 if covariance_type == "full" else 2)
@@ -361,7 +362,8 @@ def every_pool(test):
 def calibration_of_today(covariance_type, bandwidth, memory):
     """A calibration, and how many distances votes of all samples have; histograms stand last.
 
-    Its pool is without the votes of memories, as before format 14: it has the places of all else.
+    Its pool is without the votes of memories, as before format 14, and of a sample, as before 16:
+    it has the places of all else.
     """
     X, y = stream()
     parameters = {"bandwidth": bandwidth, "forgetting_factor": memory}
@@ -370,15 +372,20 @@ def calibration_of_today(covariance_type, bandwidth, memory):
     n_votes = 0
     if bandwidth == "predictive":
         n_votes = 1 if covariance_type == "diag" else 2
-    of_memories = places_of_voting_memories(calibration.pool.exponents, n_votes, memory)
-    pool = pool_without(calibration.pool._asdict(), of_memories)
+    later = places_of_later_votes(calibration.pool.exponents, n_votes, memory)
+    pool = pool_without(calibration.pool._asdict(), later)
     return calibration._replace(pool=LogLinearPool(**pool)), n_votes
 
 
-def places_of_voting_memories(exponents, n_votes, memory):
-    """In a pool of today; before its histograms."""
+def places_of_later_votes(exponents, n_votes, memory):
+    """In a pool of today, of memories or of a sample; before its histograms."""
     n = len(exponents) - 1
-    return np.arange(n - 3, n) if n_votes and memory == "predictive" else np.arange(0)
+    return np.arange(n - n_later_votes(n_votes, memory), n)
+
+
+def n_later_votes(n_votes, memory):
+    """How many votes there are besides those of all samples, if there are any."""
+    return (3 if memory == "predictive" else 1) if n_votes else 0
 
 
 def pool_without(pool, places):
@@ -389,7 +396,7 @@ def pool_without(pool, places):
 def upgraded_pool(number, exponents, precision, today, n_votes, memory):
     """Of a calibration of an earlier format, with today's covariance.
 
-    Without the votes of memories, which are seen to have learned nothing.
+    Without the votes of memories, or of a sample, which are seen to have learned nothing.
     """
     pool = today.pool._asdict() | {"exponents": exponents, "precision": precision}
     calibration = {"pool": pool, "replay": {}, "covariance": today.covariance}
@@ -403,11 +410,11 @@ def upgraded_pool(number, exponents, precision, today, n_votes, memory):
         assert new["feature_weights"] is None
     if number < 13:
         assert new["histograms"] is None
-    of_memories = places_of_voting_memories(new["pool"]["exponents"], n_votes, memory)
-    assert not new["pool"]["exponents"][of_memories].any()
-    unlearned = PRIOR_PRECISION * np.eye(len(new["pool"]["precision"]))[of_memories]
-    np.testing.assert_array_equal(new["pool"]["precision"][of_memories], unlearned)
-    pool = pool_without(new["pool"], of_memories)
+    later = places_of_later_votes(new["pool"]["exponents"], n_votes, memory)
+    assert not new["pool"]["exponents"][later].any()
+    unlearned = PRIOR_PRECISION * np.eye(len(new["pool"]["precision"]))[later]
+    np.testing.assert_array_equal(new["pool"]["precision"][later], unlearned)
+    pool = pool_without(new["pool"], later)
     assert pool["exponents"].shape == today.pool.exponents.shape
     assert pool["precision"].shape == today.pool.precision.shape
     return pool
@@ -484,7 +491,7 @@ def test_pools_of_format_11_have_both_kinds_of_votes(covariance_type, bandwidth,
 
 
 @every_pool
-def test_pools_of_format_13_have_the_votes_of_memories(covariance_type, bandwidth, memory):
+def test_pools_of_format_13_have_the_votes_of_today(covariance_type, bandwidth, memory):
     today, n_votes = calibration_of_today(covariance_type, bandwidth, memory)
     exponents, root = np.arange(1.0, len(today.pool.exponents) + 1.0), today.pool.precision
     old = root @ root.T
@@ -496,8 +503,7 @@ def test_pools_of_format_13_have_the_votes_of_memories(covariance_type, bandwidt
     )
     X, y = stream()
     told = classifier.fit(np.hstack([X, X[::-1]]), y).calibration_weights_
-    n_memories = 3 if n_votes and memory == "predictive" else 0
-    assert told["neighbors"].shape == (n_votes + n_memories,)
+    assert told["neighbors"].shape == (n_votes + n_later_votes(n_votes, memory),)
 
 
 @pytest.mark.parametrize("n_shapes", [2, 4])

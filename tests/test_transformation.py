@@ -363,7 +363,7 @@ def test_what_the_calibration_has_learned_is_told(covariance_type, memory):
         "memory": (0,) if memory == 1.0 else (3,),
         "discriminant": (1,) if memory == 1.0 else (3,),
         "scale": (1,),
-        "neighbors": (n_shapes,) if memory == 1.0 else (n_shapes + 3,),
+        "neighbors": (n_shapes + (1 if memory == 1.0 else 3),),
         "histograms": (1,),
         "offset": (3,),
     }

@@ -9,7 +9,8 @@ Distances are of two kinds. In one each feature counts by itself, in the other, 
 correlations, what is whitened by that within the classes. Both count for more along features, or
 directions, in which the classes' means differ, as in discriminant adaptive neighborhoods (Hastie
 and Tibshirani 1996): samples that differ in others are as good. What else features are worth,
-`feature_weights` learns. All samples vote by both, and the newest ones by features.
+`feature_weights` learns. All samples vote by both, as components; the newest ones, or a sample of
+rows, vote by features.
 """
 
 from __future__ import annotations
