@@ -340,16 +340,18 @@ class Calibration(NamedTuple):
         return calibration, n
 
     def _sample_with_window(self, settings: Settings) -> SampledRows | None:
-        """With the rows of the window, each of which stands for those up to the next one, too."""
+        """With the rows of the window; not all are kept where they stand for the next ones, too."""
         if settings.memories or not settings.n_distances:
             return None
-        start = self.pending.start
-        weights = self.pending.counts * (between(start, settings) / window_length(start, settings))
-        new = SampledRows.of_window(self.pending.rows, self.pending.codes, weights, start)
+        start, weights = self.pending.start, self.pending.counts
         if self.sample is None:
-            return new
-        fade = settings.forgetting_factor ** float(weights.sum())
-        return SampledRows.together([self.sample.faded(fade), new])
+            return SampledRows.of_window(self.pending.rows, self.pending.codes, weights, start)
+        n_for_each = between(start, settings) / window_length(start, settings)
+        sample = self.sample.faded(settings.forgetting_factor ** float(n_for_each * weights.sum()))
+        if sample.threshold > 0.0:
+            weights = n_for_each * weights
+        new = SampledRows.of_window(self.pending.rows, self.pending.codes, weights, start)
+        return SampledRows.together([sample, new])
 
     def _histograms_of_window(self, settings: Settings) -> Histograms | None:
         """With the rows of the window, if there are any yet."""

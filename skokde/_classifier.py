@@ -131,9 +131,9 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         (see the notes) and in those of the data; "memory" has those of short memories;
         "discriminant" the s of each q, "scale" that of how widely the classes spread, "neighbors"
         those of the nearest samples' votes, by distances of features and by whitened ones, and of
-        those of short memories, or else of a sample of rows, as far as they vote; "histograms" has that of what single features
-        tell, if they are asked; "offset" the b_c; "contamination" is the share of rows of which
-        nothing tells.
+        those of short memories, or else of a sample of rows, as far as they vote; "histograms" has
+        that of what single features tell, if they are asked; "offset" the b_c; "contamination" is
+        the share of rows of which nothing tells.
     n_features_in_ : int
         Number of features seen.
     feature_names_in_ : ndarray of shape (n_features,)

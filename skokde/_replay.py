@@ -17,7 +17,8 @@ from typing import NamedTuple
 import numpy as np
 
 from skokde._engine.kde import log_sum
-from skokde._engine.recent import counts_of_runs
+from skokde._engine.recent import LEAST_WEIGHT, counts_of_runs
+from skokde._validation import TINY
 
 # So many predicted rows are kept: what p-values refer to.
 N_KEPT = 600
@@ -172,8 +173,13 @@ class SampledRows(NamedTuple):
         return cls(rows[kept], codes[kept], weights[kept], draws[kept], threshold)
 
     def faded(self, fade: float) -> SampledRows:
-        """With what is left of the weights."""
-        return self._replace(weights=fade * self.weights, threshold=fade * self.threshold)
+        """With what is left of the weights, without rows of which next to nothing is."""
+        if fade == 1.0 or not len(self.weights):
+            return self
+        left = fade * self.weights
+        kept = left > max(LEAST_WEIGHT * left.max(), TINY)
+        arrays = (array[kept] for array in (self.rows, self.codes, left, self.draws))
+        return SampledRows(*arrays, fade * self.threshold)
 
     def grown(self, chosen: np.ndarray) -> SampledRows:
         """With the classes' new numbers."""
@@ -187,10 +193,8 @@ class SampledRows(NamedTuple):
 
     @property
     def counts(self) -> np.ndarray:
-        """How many votes each row has; one, if many rows of the same weight are left out."""
-        if self.threshold == 0.0:
-            return self.weights
-        return np.maximum(self.weights / self.threshold, 1.0)
+        """How many votes each row has; one, if rows stand for more samples than one."""
+        return np.maximum(self.weights, self.threshold) / max(self.threshold, 1.0)
 
     def own(self, rows: np.ndarray, codes: np.ndarray) -> np.ndarray:
         """Classes of rows that are in the sample, -1 for others and for those that can't be.

@@ -94,6 +94,12 @@ def test_what_is_forgotten_goes():
     sample = SampledRows.together([old.faded(0.0), window(20_000, 10)])
     np.testing.assert_array_equal(sample.rows[:, 0], np.arange(20_000, 20_010))
     np.testing.assert_array_equal(sample.counts, np.ones(10))
+    # What little weight is left is that, in samples.
+    sample = SampledRows.together([window(0, 10).faded(0.5), window(10, 10)])
+    np.testing.assert_array_equal(sample.counts, [*10 * [0.5], *10 * [1.0]])
+    assert len(sample.faded(0.5).rows) == 20
+    assert len(SampledRows.together([sample.faded(1e-4), window(20, 5)]).faded(0.9).rows) == 5
+    assert not len(sample.faded(1e-310).rows)
 
 
 def test_of_many_features_fewer_rows_are_kept():
