@@ -198,9 +198,10 @@ class Calibration(NamedTuple):
 
     def without_rows(self) -> Calibration:
         """What has been learned, without the rows of which it was and those that wait."""
-        n_of_rows = (self.histograms is not None) + (self.sample is not None)
+        # The votes of a sample stand before histograms in the pool.
+        n = 2 if self.sample is not None else int(self.histograms is not None)
         return self._replace(
-            pool=self.pool.without_last(n_of_rows),
+            pool=self.pool.without_last(n),
             # Quantiles, and edges of bins, are values of rows.
             transformation=None,
             histograms=None,
