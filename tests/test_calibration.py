@@ -38,6 +38,7 @@ from skokde._engine.pooling import (
 )
 from skokde._engine.state import Settings, State
 from skokde._engine.transformation import Transformation
+from skokde._pooled_ratios import SHARE_MERGED
 from skokde._replay import N_KEPT, ReplayBuffer, class_rebalanced
 from skokde._validation import check_settings
 
@@ -192,7 +193,7 @@ def by_hand(X, y, n_classes, parameters):
     covariance_type = parameters["covariance_type"]
     settings = settings_of(OnlineKDEDensity(**parameters), X.shape[1])
     pool = LogLinearPool.start(n_classes, settings.first_exponents)
-    histograms, last_start = None, 0
+    histograms, last_start, sampled = None, 0, []
     predicted = {c: [] for c in range(n_classes)}  # number of the row, its log-density
     for start, end in schedule(len(X), n_classes):
         if end >= len(X):  # it ends before the row that comes after it
@@ -240,13 +241,23 @@ def by_hand(X, y, n_classes, parameters):
         if settings.n_votes:
             of_all = discriminants_of(X[before], y[before], states, settings, shared, of_all=True)
             of_features = NeighborMetric.of(of_all.linear[0], of_all.counts, np.ones(2))
+            # The rows of earlier windows vote, too, where many samples are merged.
+            n_merged = sum(mixture.n_compounds for mixture in mixtures)
+            votes = n_merged > SHARE_MERGED * sum(mixture.n_components for mixture in mixtures)
+            kept = (X[sampled], np.ones(len(sampled)), y[sampled], n_classes)
             learned = learn_feature_weights(
-                Neighbors.of(mixtures, of_features), so_far._calibration.feature_weights
+                Neighbors.of_rows(*kept, of_features)
+                if votes
+                else Neighbors.of(mixtures, of_features),
+                so_far._calibration.feature_weights,
             )
             for kind in [learned, None][: settings.n_distances]:
                 metric = NeighborMetric.of(discriminants.linear[0], discriminants.counts, kind)
                 others.append(Neighbors.of(mixtures, metric).log_ratios(X[rows], own))
-            others.append(np.zeros_like(others[-1]))  # no sample votes
+            metric = NeighborMetric.of(discriminants.linear[0], discriminants.counts, learned)
+            of_sample = Neighbors.of_rows(*kept, metric).log_ratios(X[rows], own)
+            others.append(of_sample if votes else np.zeros_like(of_sample))
+            sampled += range(start, end)
         if settings.pools_histograms:
             # In bins of all rows, as long as components are samples, and then in the last of these.
             if any(mixture.n_compounds for mixture in mixtures):
@@ -464,7 +475,7 @@ def test_before_the_first_window_ends_it_is_bayes_rule_tempered():
         first = settings.first_exponents[: len(exponents)]
         np.testing.assert_allclose(first, exponents, rtol=1e-15)
         pool = classifier._calibration.pool.adapted(settings.first_exponents)
-        np.testing.assert_allclose(pool.weights, [*exponents, *[0.0] * 8], rtol=1e-15)
+        np.testing.assert_allclose(pool.weights, [*exponents, *[0.0] * 9], rtol=1e-15)
         exponents = power * exponents + (1.0 - power) * np.repeat([0.0, 1 / 4, 0.0], 2)
         densities = [d._class_density(settings) for d in classifier.estimators_]
         logs = np.column_stack([density.log_densities(X) @ exponents for density in densities])
@@ -481,9 +492,9 @@ def test_before_the_first_window_ends_it_is_bayes_rule_tempered():
 @pytest.mark.parametrize(
     ("covariance_type", "cautious"),
     [
-        ("full", [0.0, 0.0, 0.25, 0.25, 0.0, 0.0, 0.5, 0.0, 0.0, 0.0, 0.0]),
-        ("diag", [0.0, 0.0, 0.25, 0.25, 0.5, 0.0, 0.0, 0.0]),
-        ("lowrank", [1 / 6, 1 / 6, 1 / 12, 1 / 12, 0.5, 0.0, 0.0, 0.0, 0.0]),
+        ("full", [0.0, 0.0, 0.25, 0.25, 0.0, 0.0, 0.5, 0.0, 0.0, 0.0, 0.0, 0.0]),
+        ("diag", [0.0, 0.0, 0.25, 0.25, 0.5, 0.0, 0.0, 0.0, 0.0]),
+        ("lowrank", [1 / 6, 1 / 6, 1 / 12, 1 / 12, 0.5, 0.0, 0.0, 0.0, 0.0, 0.0]),
     ],
 )
 def test_few_rows_tell_nothing_of_correlations(covariance_type, cautious):
