@@ -31,7 +31,8 @@ def log_ratios_besides(
     own: np.ndarray,
     settings: Settings,
     kept: NewestRows | SampledRows | None = None,
-    among_kept: np.ndarray | None = None,
+    in_histograms: np.ndarray | None = None,
+    in_sample: np.ndarray | None = None,
 ) -> np.ndarray:
     """What is pooled of classes besides densities: discriminants, votes and histograms, if any.
 
@@ -46,8 +47,11 @@ def log_ratios_besides(
         With the covariance within the classes, the weights of features, and histograms.
     kept : NewestRows or SampledRows, default=None
         Of these classes, if they vote.
-    among_kept : (n,) array of intp, default=None
-        As `own`, of rows that may be in histograms, or in a sample, only.
+    in_histograms : (n,) array of intp, default=None
+        As `own`, of rows that may be in these only.
+    in_sample : (n,) array of intp, default=None
+        The same of a sample. It has no vote on the rows that components have learned: it knows
+        them, or what came next to them.
 
     Returns
     -------
@@ -55,20 +59,25 @@ def log_ratios_besides(
     """
     moments = [discriminant_moments(state, settings) for state in states]
     discriminants = Discriminants.of(moments, settings.shrinkage_target, settings.structure)
-    votes, among_kept = [], own if among_kept is None else among_kept
+    votes = []
     metrics = [neighbor_metric(discriminants, settings, n) for n in range(settings.n_distances)]
     for number in range(settings.n_votes):
         metric = metrics[settings.distance_of_vote(number)]
         if number == settings.n_distances:
             neighbors = kept_neighbors(kept, len(states), settings, metric)
-            itself = kept.own(X, among_kept) if isinstance(kept, SampledRows) else own
-            votes.append(neighbors.log_ratios(X, itself))
+            if isinstance(kept, SampledRows):
+                ratios = neighbors.log_ratios(X, in_sample)
+                ratios[own >= 0] = 0.0
+            else:
+                ratios = neighbors.log_ratios(X, own)
+            votes.append(ratios)
         else:
             voters = [voters_of(state, settings, number) for state in states]
             votes.append(Neighbors.of(voters, metric).log_ratios(X, own))
     terms = [*discriminants.log_ratios(X), *votes]
     if settings.histograms is not None:
-        terms.append(settings.histograms.log_ratios(X, among_kept))
+        in_histograms = own if in_histograms is None else in_histograms
+        terms.append(settings.histograms.log_ratios(X, in_histograms))
     elif settings.pools_histograms:  # of those of an earlier format nothing is known yet
         terms.append(np.zeros((len(X), len(states))))
     return np.array(terms)

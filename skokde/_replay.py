@@ -196,20 +196,10 @@ class SampledRows(NamedTuple):
         """How many votes each row has; one, if rows stand for more samples than one."""
         return np.maximum(self.weights, self.threshold) / max(self.threshold, 1.0)
 
-    def own(self, rows: np.ndarray, codes: np.ndarray) -> np.ndarray:
-        """Classes of rows that are in the sample, -1 for others and for those that can't be.
-
-        Parameters
-        ----------
-        rows : (n, d) array
-        codes : (n,) array of int
-            Classes of the rows that may be in it, -1 for others.
-        """
-        own, held = np.full(len(rows), -1), {row.tobytes() for row in self.rows}
-        for place in np.flatnonzero(codes >= 0):
-            if rows[place].tobytes() in held:
-                own[place] = codes[place]
-        return own
+    def holds(self, rows: np.ndarray) -> np.ndarray:
+        """Which of some rows are in the sample, (n,) array of bool."""
+        held = {row.tobytes() for row in self.rows}
+        return np.array([row.tobytes() in held for row in rows], dtype=bool)
 
 
 def uniform_draws(numbers: np.ndarray) -> np.ndarray:

@@ -255,7 +255,8 @@ def by_hand(X, y, n_classes, parameters):
                 metric = NeighborMetric.of(discriminants.linear[0], discriminants.counts, kind)
                 others.append(Neighbors.of(mixtures, metric).log_ratios(X[rows], own))
             metric = NeighborMetric.of(discriminants.linear[0], discriminants.counts, learned)
-            of_sample = Neighbors.of_rows(*kept, metric).log_ratios(X[rows], own)
+            of_sample = Neighbors.of_rows(*kept, metric).log_ratios(X[rows])
+            of_sample[own >= 0] = 0.0  # which it knows, and what came next to them
             others.append(of_sample if votes else np.zeros_like(of_sample))
             sampled += range(start, end)
         if settings.pools_histograms:

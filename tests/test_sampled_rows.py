@@ -124,9 +124,9 @@ def test_classes_are_counted_anew():
 
 
 def test_rows_of_a_sample_are_known():
-    sample = window(0, 6)
     rows = np.array([[3.0, 1.0], [3.0, 2.0], [5.0, 1.0]])
-    np.testing.assert_array_equal(sample.own(rows, np.array([1, 1, -1])), [1, -1, -1])
+    np.testing.assert_array_equal(window(0, 6).holds(rows), [True, False, True])
+    assert window(0, 6).holds(rows[:0]).shape == (0,)
 
 
 def interaction(n, seed=0, d=8):
