@@ -183,8 +183,8 @@ def relearned(
     kept = voting_rows(None, sample, states, settings)
     kept = kept and kept.of_classes(known)
     # Rows that densities are without may be among those that are kept.
-    in_sample = None if kept is None else np.where(sample.holds(rows.rows), codes, -1)
-    others = log_ratios_besides(states, rows.rows, own, settings, kept, codes, in_sample)
+    among_kept = None if kept is None else np.where(sample.holds(rows.rows), codes, -1)
+    others = log_ratios_besides(states, rows.rows, own, settings, kept, codes, among_kept)
     learned = learn_pool(
         pool.of_classes(known),
         np.log(shares[known]),

@@ -32,7 +32,7 @@ def log_ratios_besides(
     settings: Settings,
     kept: NewestRows | SampledRows | None = None,
     in_histograms: np.ndarray | None = None,
-    in_sample: np.ndarray | None = None,
+    among_kept: np.ndarray | None = None,
 ) -> np.ndarray:
     """What is pooled of classes besides densities: discriminants, votes and histograms, if any.
 
@@ -49,9 +49,9 @@ def log_ratios_besides(
         Of these classes, if they vote.
     in_histograms : (n,) array of intp, default=None
         As `own`, of rows that may be in these only.
-    in_sample : (n,) array of intp, default=None
-        The same of a sample. It has no vote on the rows that components have learned: it knows
-        them, or what came next to them.
+    among_kept : (n,) array of intp, default=None
+        The same of those that are kept. These have no vote on rows that components have learned:
+        they know them, or what came next to them.
 
     Returns
     -------
@@ -65,12 +65,8 @@ def log_ratios_besides(
         metric = metrics[settings.distance_of_vote(number)]
         if number == settings.n_distances:
             neighbors = kept_neighbors(kept, len(states), settings, metric)
-            if isinstance(kept, SampledRows):
-                ratios = neighbors.log_ratios(X, in_sample)
-                ratios[own >= 0] = 0.0
-            else:
-                ratios = neighbors.log_ratios(X, own)
-            votes.append(ratios)
+            votes.append(neighbors.log_ratios(X, among_kept))
+            votes[-1][own >= 0] = 0.0
         else:
             voters = [voters_of(state, settings, number) for state in states]
             votes.append(Neighbors.of(voters, metric).log_ratios(X, own))
