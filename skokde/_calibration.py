@@ -344,15 +344,16 @@ class Calibration(NamedTuple):
         """With the rows of the window; not all are kept where they stand for the next ones, too."""
         if settings.memories or not settings.n_distances:
             return None
-        start, weights = self.pending.start, self.pending.counts
-        if self.sample is None:
-            return SampledRows.of_window(self.pending.rows, self.pending.codes, weights, start)
-        n_for_each = between(start, settings) / window_length(start, settings)
-        sample = self.sample.faded(settings.forgetting_factor ** float(n_for_each * weights.sum()))
-        if sample.threshold > 0.0:
-            weights = n_for_each * weights
-        new = SampledRows.of_window(self.pending.rows, self.pending.codes, weights, start)
-        return SampledRows.together([sample, new])
+        pending, parts = self.pending, []
+        weights = pending.counts
+        if self.sample is not None:
+            n_for_each = between(pending.start, settings) / window_length(pending.start, settings)
+            fade = settings.forgetting_factor ** float(n_for_each * weights.sum())
+            parts.append(self.sample.faded(fade))
+            if parts[0].threshold > 0.0:
+                weights = n_for_each * weights
+        parts.append(SampledRows.of_window(pending.rows, pending.codes, weights, pending.start))
+        return SampledRows.together(parts)
 
     def _histograms_of_window(self, settings: Settings) -> Histograms | None:
         """With the rows of the window, if there are any yet."""

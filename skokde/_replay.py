@@ -169,8 +169,11 @@ class SampledRows(NamedTuple):
         most = min(MOST_SAMPLED, max(1, MOST_NUMBERS_SAMPLED // rows.shape[1]))
         if len(rows) > most:
             threshold = max(threshold, float(np.partition(multiples, -1 - most)[-1 - most]))
-        kept = multiples > threshold
-        return cls(rows[kept], codes[kept], weights[kept], draws[kept], threshold)
+        return cls(rows, codes, weights, draws, threshold).part(multiples > threshold)
+
+    def part(self, chosen: np.ndarray) -> SampledRows:
+        """Some of the rows, by an array of bool."""
+        return SampledRows(*(array[chosen] for array in self[:4]), self.threshold)
 
     def faded(self, fade: float) -> SampledRows:
         """With what is left of the weights, without rows of which next to nothing is."""
@@ -178,8 +181,7 @@ class SampledRows(NamedTuple):
             return self
         left = fade * self.weights
         kept = left > max(LEAST_WEIGHT * left.max(), TINY)
-        arrays = (array[kept] for array in (self.rows, self.codes, left, self.draws))
-        return SampledRows(*arrays, fade * self.threshold)
+        return self._replace(weights=left, threshold=fade * self.threshold).part(kept)
 
     def grown(self, chosen: np.ndarray) -> SampledRows:
         """With the classes' new numbers."""
@@ -187,9 +189,8 @@ class SampledRows(NamedTuple):
 
     def of_classes(self, chosen: np.ndarray) -> SampledRows:
         """Those of some classes, by a sorted array of their numbers, which are counted anew."""
-        kept = np.isin(self.codes, chosen)
-        rows, codes, weights, draws = (array[kept] for array in self[:4])
-        return SampledRows(rows, np.searchsorted(chosen, codes), weights, draws, self.threshold)
+        part = self.part(np.isin(self.codes, chosen))
+        return part._replace(codes=np.searchsorted(chosen, part.codes))
 
     @property
     def counts(self) -> np.ndarray:
