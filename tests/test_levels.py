@@ -12,12 +12,16 @@ from skokde._engine.compression import MOST_COMPONENTS, THRESHOLDS, Compressed, 
 from skokde._engine.experts import (
     GROWN_UP,
     MOST_OF_USE,
+    NEXT_TO_NO_LOSS,
     NEXT_TO_NOTHING,
     OF_NO_USE,
     WORTH_THE_PRICE,
+    Predicted,
     build_kde,
+    by_kind,
     empty_state,
     next_level,
+    next_level_if_merged,
 )
 from skokde._engine.kde import KernelFamily, components_in, log_densities_of_groups_in_row
 from skokde._engine.learn import next_limit
@@ -209,6 +213,27 @@ def test_large_components_have_to_be_worth_their_price(d, is_large):
         assert level_after(shares, 1, 100.0, d) == (expected if is_large else 1)
     settings = check_settings(OnlineKDEDensity(), d)
     assert settings.most_components == MOST_COMPONENTS // (2 if is_large else 1)
+
+
+@pytest.mark.parametrize("level", [0, 1])
+@pytest.mark.parametrize("better_by", [-1.0, 0.0, 0.9 * NEXT_TO_NO_LOSS, 1.0])
+@pytest.mark.parametrize("counts", [np.ones(50), np.linspace(0.5, 4.0, 50)])
+def test_merged_models_get_coarser_where_nothing_is_lost(level, better_by, counts):
+    """Equally good thresholds keep equal weights: these alone would not tell."""
+    settings = check_settings(OnlineKDEDensity(), 2)
+    finer, _, _ = by_kind(np.arange(settings.n_experts), settings)
+    log_densities = np.zeros((50, settings.n_experts))
+    log_densities[:, finer[:, : level + 1].ravel()] = better_by
+    predicted = Predicted(log_densities, counts)
+    assert next_level_if_merged(predicted, level, settings) == level + (better_by < 1.0)
+    # What a coarser one does not know at all is lost.
+    log_densities[:, finer[:, level + 1 :].ravel()] = -np.inf
+    log_densities[0, finer[:, : level + 1].ravel()] = -np.inf  # and what none knows is not
+    _, gaussians, shrunk = by_kind(np.arange(settings.n_experts), settings)
+    log_densities[:, np.append(gaussians, shrunk).astype(int)] = -20.0
+    assert next_level_if_merged(predicted, level, settings) == level
+    highest = N_LEVELS - 2
+    assert next_level_if_merged(predicted, highest, settings) == highest
 
 
 @pytest.mark.parametrize(

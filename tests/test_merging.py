@@ -237,6 +237,17 @@ def test_shards_tell_as_much_apart_as_one_stream():
     assert merged.score(new) > OnlineKDEDensity().fit(X).score(new) - 0.1
 
 
+@pytest.mark.parametrize("covariance_type", quick(["full", "diag"]))
+def test_merged_models_of_simple_samples_are_small(covariance_type):
+    X, new = np.split(np.random.default_rng(0).normal(size=(10_000, 2)), [8000])
+    density = OnlineKDEDensity(covariance_type=covariance_type)
+    shards = [clone(density).fit(part) for part in np.split(X, 16)]
+    stream, merged = clone(density).fit(X), merge(shards)
+    n_components = sum(shard.n_components_ for shard in shards)
+    assert 4 * merged.n_components_ < n_components
+    assert merged.score(new) > stream.score(new) - 0.02
+
+
 @pytest.mark.parametrize("covariance_type", ["full", "diag"])
 def test_models_that_are_larger_once_merged_stay_fine(covariance_type, monkeypatch):
     monkeypatch.setattr("skokde._validation.MOST_COMPONENTS", 40)

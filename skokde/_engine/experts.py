@@ -18,6 +18,7 @@ from math import prod
 from typing import NamedTuple, Self
 
 import numpy as np
+from scipy.special import logsumexp
 
 from skokde._engine import recent
 from skokde._engine._expert_weights import mixture_weights
@@ -61,12 +62,16 @@ MOST_OF_USE = 0.5
 GROWN_UP = 4000.0
 NEXT_TO_NOTHING = 0.005
 WORTH_THE_PRICE = 0.1
+# Merged models are compressed by a higher threshold where less than so many nats a sample are lost.
+NEXT_TO_NO_LOSS = 0.003
 # Before the first compression each part of the samples is predicted from the others; where the
 # resolution is found by prediction, too, every second part stands for the next one from so many
 # samples on.
 N_FOLDS = 4
 ENOUGH_FOR_HALF = 12
 EM_STEPS = 10
+# A stream takes these again and again; merged models have what they predict once.
+EM_STEPS_AT_ONCE = 20
 # Weights of the parts of a model that has nothing but the mean: of no components, and of that.
 MEAN_ALONE = np.array([[0.0], [1.0]])
 # The kernels follow the samples when there are more of them by this share.
@@ -159,8 +164,37 @@ def next_level(state: State, settings: Settings) -> int:
     return level - 1 if level and shares[level] > MOST_OF_USE else level
 
 
+def next_level_if_merged(predicted: Predicted, level: int, settings: Settings) -> int:
+    """The number of the threshold to compress merged models by, as what was predicted says.
+
+    The next one is taken where next to nothing is lost without the present one and those below: of
+    the likelihood of mixtures whose weights are as these predictions want them. By the weights of
+    the experts alone it is not told: those of estimates that are equally good remain equal.
+    """
+    if level + 2 >= settings.n_levels:
+        return level
+    log_densities, counts = predicted
+    prior = prior_counts(settings)
+    estimates, _, _ = by_kind(np.arange(settings.n_experts), settings)
+    kept = ~np.isin(np.arange(settings.n_experts), estimates[:, : level + 1])
+    with_all = best_log_likelihood(log_densities, counts, prior)
+    without = best_log_likelihood(log_densities[:, kept], counts, prior[kept])
+    return level + 1 if with_all - without < NEXT_TO_NO_LOSS * counts.sum() else level
+
+
+def best_log_likelihood(
+    log_densities: np.ndarray, counts: np.ndarray, expert_counts: np.ndarray
+) -> float:
+    """That of the mixture of experts whose weights are found by the same predictions."""
+    weights = em_update(expert_counts, log_densities, counts, EM_STEPS_AT_ONCE)
+    return float(counts @ logsumexp(log_densities, b=weights / weights.sum(), axis=1))
+
+
 def em_update(
-    expert_counts: np.ndarray, log_densities: np.ndarray, counts: np.ndarray
+    expert_counts: np.ndarray,
+    log_densities: np.ndarray,
+    counts: np.ndarray,
+    n_steps: int = EM_STEPS,
 ) -> np.ndarray:
     """Counts of the experts after some more predictions.
 
@@ -174,12 +208,13 @@ def em_update(
     log_densities : (n, n_experts) array
     counts : (n,) array
         How many samples each row stands for.
+    n_steps : int, default=EM_STEPS
     """
     known = np.isfinite(log_densities).any(axis=1)
     log_densities, counts = log_densities[known], counts[known]
     likelihood = np.exp(log_densities - log_densities.max(axis=1, keepdims=True))
     new = expert_counts
-    for _ in range(EM_STEPS):
+    for _ in range(n_steps):
         new = expert_counts + new * ((counts / (likelihood @ new)) @ likelihood)
     return new
 
@@ -537,32 +572,59 @@ def prequential_splits(
         yield times, Experts.of(rest, grid, settings), unaided, helped
 
 
-def predict_latest(state: State, settings: Settings) -> np.ndarray:
-    """Counts of the experts after the prediction of the samples that came last.
+class Predicted(NamedTuple):
+    """How likely samples were, before they were learned.
 
-    They are those since the last compression, or some of them that stand for all; if there has been
-    no compression, all samples, each part predicted by the others.
+    Attributes
+    ----------
+    log_densities : (n, n_experts) array
+        In nats.
+    counts : (n,) array
+        How many samples each row stands for.
+    """
 
-    Returns
-    -------
-    (n_experts,) array
+    log_densities: np.ndarray
+    counts: np.ndarray
+
+
+def latest_predicted(
+    state: State, settings: Settings, most: int = MOST_PREDICTED
+) -> Predicted | None:
+    """The prediction of the samples that came last; None: there is nothing to predict.
+
+    They are those since the last compression, or some of them that stand for all, of either half at
+    most so many; if there has been no compression, all samples, each part predicted by the others.
     """
     all_counts, means = state.mixture.diracs()
     logs, counts = [], []
     for times, experts, *halves in prequential_splits(state, settings):
         # Some may be forgotten altogether.
         places = [half[all_counts[half] > 0.0] for half in halves]
-        chosen = some, others = [some_of(half, MOST_PREDICTED) for half in places]
+        chosen = some, others = [some_of(half, most) for half in places]
         rows, first = means[np.append(some, others)], places[0]
         later = all_counts[first], means[first]
         logs.append(experts.log_likelihoods(rows, len(some), *later, settings))
         for all_of_half, predicted in zip(places, chosen, strict=True):
             share = all_counts[predicted] / all_counts[predicted].sum()
             counts.append(times * share * all_counts[all_of_half].sum())
+    if not logs:
+        return None
+    return Predicted(bounded(np.concatenate(logs), means, settings), np.concatenate(counts))
+
+
+def predict_latest(state: State, settings: Settings) -> np.ndarray:
+    """Counts (n_experts,) of the experts after the prediction of the samples that came last."""
+    predicted = latest_predicted(state, settings)
+    return credited(state, settings, predicted, EM_STEPS)
+
+
+def credited(
+    state: State, settings: Settings, predicted: Predicted | None, n_steps: int
+) -> np.ndarray:
+    """Counts (n_experts,) of the experts after a prediction."""
     expert_counts = state.expert_counts
-    if logs:
-        likelihoods = bounded(np.concatenate(logs), means, settings)
-        expert_counts = em_update(expert_counts, likelihoods, np.concatenate(counts))
+    if predicted is not None:
+        expert_counts = em_update(expert_counts, *predicted, n_steps)
     most = min(MEMORY * state.mixture.counts.sum(), LONGEST_MEMORY)
     return remembered(expert_counts, prior_counts(settings), most)
 

@@ -34,8 +34,8 @@ MOST_PATIENT = 3
 OUTLIERS = 0.2
 # Where the threshold is found by prediction, merged models are larger than those of one stream:
 # their components are of fewer samples each, and in other places in each of the models. A merging
-# has a threshold of so much of the lowest, and may leave so many times as many components; as the
-# model goes on it may have so many times as many.
+# takes so much of the threshold that a stream would have, and may leave so many times as many
+# components; as the model goes on it may have so many times as many.
 FINER_IF_MERGED = 0.25
 MORE_IF_MERGED = 1.5
 MORE_GOING_ON = 2
@@ -84,9 +84,11 @@ def recompressed(state: State, settings: Settings, *, merging: bool = False) -> 
     merging : bool, default=False
         Whether its components are those of several models.
     """
-    level, most = next_level(state, settings), settings.most_components
+    level = state.level if merging else next_level(state, settings)
+    most = settings.most_components
     if most is not None and (merging or state.n_compressed > most):
-        level, most = 0, int(most * (MORE_IF_MERGED if merging else MORE_GOING_ON))
+        level = level if merging else 0
+        most = int(most * (MORE_IF_MERGED if merging else MORE_GOING_ON))
     # With a cap, leave room for new samples: else nearly each of them costs a compression.
     if settings.max_components is not None:
         room = max(1, int(settings.max_components / growth(settings)))
@@ -95,11 +97,12 @@ def recompressed(state: State, settings: Settings, *, merging: bool = False) -> 
     # Those that are revived are two each.
     many = most is not None and 2 * state.mixture.n_components > most
     if settings.n_levels and (merging or many):
-        lowest = thresholds[:1]
+        taken, lowest = thresholds[level], thresholds[:1]
         if merging:
-            lowest = np.append(FINER_IF_MERGED * lowest, lowest)
+            taken = FINER_IF_MERGED * taken
+            lowest = np.append(lowest, taken)
         thresholds = np.union1d(thresholds, np.outer(lowest, BETWEEN) if many else lowest)
-        level = 0 if merging else int(np.searchsorted(thresholds, settings.thresholds[level]))
+        level = int(np.searchsorted(thresholds, taken))
     mixture, partitions, level = revitalize_and_compress(
         state.mixture.without_vanished(), settings._replace(thresholds=thresholds), level, most
     )
@@ -108,7 +111,7 @@ def recompressed(state: State, settings: Settings, *, merging: bool = False) -> 
         mixture,
         next_limit(mixture, settings),
         mixture.n_components,
-        max(0, int(np.searchsorted(asked, level, side="right")) - 1),
+        max(state.level if merging else 0, int(np.searchsorted(asked, level, side="right")) - 1),
         partitions[asked[1:] - 1],
         state.expert_counts,
         state.recent and state.recent._replace(counts_before=mixture.counts),

@@ -5,7 +5,8 @@ count, mean and covariance of the whole are exact. Then it is compressed. Models
 are coarser than one of all would be, but in other places each, so that together they are finer; to
 keep that, components are merged by a lower threshold than in a stream. What is best for models of
 fewer samples is not best for one of all: samples that have not been compressed yet are predicted by
-what is left of all others, and of what each model has found by prediction so much less is kept.
+what is left of all others, and of what each model has found by prediction so much less is kept. The
+threshold rises where these predictions lose nothing by it.
 """
 
 from __future__ import annotations
@@ -18,11 +19,14 @@ import numpy as np
 from skokde._engine import recent
 from skokde._engine._append import append_rows
 from skokde._engine.experts import (
+    EM_STEPS_AT_ONCE,
     MEMORY,
     N_FOLDS,
     REFERENCES,
     adapted,
-    predict_latest,
+    credited,
+    latest_predicted,
+    next_level_if_merged,
     predict_pending,
     prior_counts,
     remembered,
@@ -35,6 +39,8 @@ from skokde._engine.state import Recent, Settings, State
 
 # What models have found by prediction counts for no more than so many samples.
 MOST_REMEMBERED = 64.0
+# How many samples are predicted, at most, by either half of those that were not compressed.
+MOST_PREDICTED = 64
 # Of all samples at most this share is left as it is, to be predicted by the next merging.
 SHARE_LEFT = 1 / 8
 # Components that are compressed at a time, since the time grows with their square: of more models
@@ -146,7 +152,12 @@ def merged_at_once(states: Sequence[State], settings: Settings) -> Merged:
     state = with_later(state, later)
     if settings.n_experts > 1:
         # The samples since the compressions are predicted by what is left of all the others.
-        state = state._replace(expert_counts=predict_latest(state, settings))
+        by_rest = latest_predicted(state, settings, MOST_PREDICTED)
+        expert_counts = credited(state, settings, by_rest, EM_STEPS_AT_ONCE)
+        level = state.level
+        if by_rest is not None:
+            level = next_level_if_merged(by_rest, level, settings)
+        state = state._replace(expert_counts=expert_counts, level=level)
     predicted = state
     if several or state.mixture.n_components > state.limit:
         state = with_some_left(state, settings)
