@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from numbers import Integral
 from typing import Any, TypeVar
 
-from joblib import Parallel, delayed
+from joblib import Parallel, delayed, effective_n_jobs
 from numpy.typing import ArrayLike
 from sklearn.base import clone, is_classifier
 from sklearn.utils import gen_even_slices
@@ -98,8 +98,8 @@ def fit_shards(
         Each costs some quality, the less the longer it is: thousands of rows of each class are
         enough, see the tables in :doc:`/merging`.
     n_jobs : int, default=None
-        Processes, or what :func:`joblib.parallel_config` says. None means 1, unless in such a
-        context; -1 means all cores.
+        Processes, or what :func:`joblib.parallel_config` says; the last merge has as many threads.
+        None means 1, unless in such a context; -1 means all cores.
     verbose : int, default=0
         Whether, and how often, joblib tells of the progress in shards. The estimator's own
         ``verbose`` is for the rows of each.
@@ -139,9 +139,18 @@ def fit_shards(
         # The same pairs as of `merge`.
         while len(models) > 1:
             odd = models[-1:] if len(models) % 2 else []
-            pairs = zip(models[::2], models[1::2], strict=False)
-            models = [*parallel(delayed(merge)(pair) for pair in pairs), *odd]
+            pairs = list(zip(models[::2], models[1::2], strict=False))
+            if len(pairs) == 1:
+                models = [merged_in_threads(*pairs[0], effective_n_jobs(n_jobs)), *odd]
+            else:
+                models = [*parallel(delayed(merge)(pair) for pair in pairs), *odd]
     return models[0]
+
+
+def merged_in_threads(first: Estimator, second: Estimator, n_threads: int) -> Estimator:
+    """Two models in one, where there is no other pair for the other workers."""
+    new = clone(first).set_params(n_jobs=n_threads)
+    return new.merge(first, second).set_params(n_jobs=first.n_jobs)
 
 
 def _part(array: Any, rows: slice) -> Any:
