@@ -17,19 +17,18 @@ from skokde._conditionals import conditioner_of, log_conditionals
 from skokde._engine.bandwidth import KernelFrame
 from skokde._engine.class_density import ClassDensity, build_class_density
 from skokde._engine.covariance import structure_of
-from skokde._engine.experts import (
+from skokde._engine.estimates import (
     Groups,
     References,
     average_bandwidth,
     build_kde,
     discriminant_moments,
-    empty_state,
     experts_by_kind,
     reference_kde,
     reference_part,
-    up_to_date,
     weights_by_kind,
 )
+from skokde._engine.experts import empty_state
 from skokde._engine.kde import KDE, in_boxes, in_parts
 from skokde._engine.learn import learn
 from skokde._engine.merging import fades_of, merged
@@ -37,6 +36,7 @@ from skokde._engine.microaggregation import microaggregated
 from skokde._engine.mixture import Mixture
 from skokde._engine.outliers import Moments, inlier_moments, inliers
 from skokde._engine.outputs import log_densities_of_outputs, power_of_features
+from skokde._engine.prequential import up_to_date
 from skokde._engine.recent import held, predicted_moments, reference_memories
 from skokde._engine.state import INITIAL_LIMIT, Recent, Settings, State
 from skokde._engine.whitening import corrected_features

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from skokde._engine.discriminants import Discriminant, Discriminants
-from skokde._engine.experts import discriminant_moments
+from skokde._engine.estimates import discriminant_moments
 from skokde._engine.feature_weights import learn_feature_weights
 from skokde._engine.histograms import Histograms
 from skokde._engine.mixture import Mixture

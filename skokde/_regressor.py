@@ -12,9 +12,9 @@ from sklearn.utils import check_random_state
 
 from skokde._base import Snapshot, one_blas_thread, unchanged_on_error
 from skokde._density import OnlineKDEDensity
-from skokde._engine.experts import without_prior
 from skokde._engine.kde import in_boxes
 from skokde._engine.missing import patterns
+from skokde._engine.prequential import without_prior
 from skokde._persistence import expect
 from skokde._summary import counted
 from skokde._validation import (

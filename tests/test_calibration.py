@@ -26,7 +26,7 @@ from skokde._calibration_windows import (
 )
 from skokde._engine.class_density import build_class_density
 from skokde._engine.discriminants import Discriminants
-from skokde._engine.experts import reference_part
+from skokde._engine.estimates import reference_part
 from skokde._engine.feature_weights import learn_feature_weights
 from skokde._engine.histograms import Histograms
 from skokde._engine.neighbors import NeighborMetric, Neighbors

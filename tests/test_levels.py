@@ -9,7 +9,12 @@ import twins
 from marks import quick
 from skokde import OnlineKDEClassifier, OnlineKDEDensity
 from skokde._engine.compression import MOST_COMPONENTS, THRESHOLDS, Compressed, compress
-from skokde._engine.experts import (
+from skokde._engine.estimates import build_kde
+from skokde._engine.experts import by_kind, empty_state
+from skokde._engine.kde import KernelFamily, components_in, log_densities_of_groups_in_row
+from skokde._engine.learn import next_limit
+from skokde._engine.mixture import Resolutions
+from skokde._engine.prequential import (
     GROWN_UP,
     MOST_OF_USE,
     NEXT_TO_NO_LOSS,
@@ -17,15 +22,9 @@ from skokde._engine.experts import (
     OF_NO_USE,
     WORTH_THE_PRICE,
     Predicted,
-    build_kde,
-    by_kind,
-    empty_state,
     next_level,
     next_level_if_merged,
 )
-from skokde._engine.kde import KernelFamily, components_in, log_densities_of_groups_in_row
-from skokde._engine.learn import next_limit
-from skokde._engine.mixture import Resolutions
 from skokde._engine.state import INITIAL_LIMIT
 from skokde._validation import check_settings
 

@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from scipy import integrate
 from scipy.special import logsumexp
 
-import skokde._engine.experts
+import skokde._engine.prequential
 from marks import quick
 from skokde import OnlineKDEDensity, OnlineKDERegressor
-from skokde._engine.experts import Experts, Grid, build_kde
+from skokde._engine.estimates import build_kde
+from skokde._engine.experts import Experts, Grid
 from skokde._engine.outputs import (
     highest_log_density,
     log_conditionals,
@@ -157,7 +158,7 @@ def test_kernels_as_narrow_as_rounding_do_not_win_by_rows_that_repeat(monkeypatc
         return OnlineKDERegressor().fit(X[learned], y[learned]).score(X[400:], y[400:])
 
     bounded = np.mean([score(seed) for seed in range(3)])
-    monkeypatch.setattr(skokde._engine.experts, "highest_log_density", lambda outputs: np.inf)
+    monkeypatch.setattr(skokde._engine.prequential, "highest_log_density", lambda outputs: np.inf)
     assert bounded > np.mean([score(seed) for seed in range(3)]) + 0.01
 
 

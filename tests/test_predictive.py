@@ -25,32 +25,31 @@ from skokde._engine.bandwidth import (
     shrinkage,
 )
 from skokde._engine.covariance import SHAPES, STRUCTURES, FullCovariance
+from skokde._engine.estimates import PACE, build_kde, reference_kde, reference_part
 from skokde._engine.experts import (
+    NEGLIGIBLE,
+    PRIOR_COUNT,
+    WIDEST_KERNELS_AT,
+    Experts,
+    Grid,
+    by_kind,
+    empty_state,
+    one_each,
+    prior_counts,
+)
+from skokde._engine.learn import learn
+from skokde._engine.mixture import total_moments
+from skokde._engine.outliers import inliers
+from skokde._engine.prequential import (
     EM_STEPS,
     ENOUGH_FOR_HALF,
     LONGEST_MEMORY,
     MEMORY,
     N_FOLDS,
-    NEGLIGIBLE,
-    PACE,
-    PRIOR_COUNT,
-    WIDEST_KERNELS_AT,
-    Experts,
-    Grid,
-    build_kde,
-    by_kind,
     em_update,
-    empty_state,
-    one_each,
     predict_latest,
     prequential_splits,
-    prior_counts,
-    reference_kde,
-    reference_part,
 )
-from skokde._engine.learn import learn
-from skokde._engine.mixture import total_moments
-from skokde._engine.outliers import inliers
 from skokde._engine.shrinkage import shrink_covariance
 from skokde._engine.state import INITIAL_LIMIT, State
 

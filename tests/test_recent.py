@@ -9,7 +9,7 @@ from skokde import OnlineKDEClassifier, OnlineKDEDensity
 from skokde._engine import recent as engine
 from skokde._engine.class_memory import FACTORS, FIRST_WEIGHTS, ClassMemory
 from skokde._engine.covariance import STRUCTURES
-from skokde._engine.experts import REFERENCES, predict_pending
+from skokde._engine.estimates import REFERENCES, predict_pending
 from skokde._engine.recent import (
     FIRST_SHARE,
     LEAST_WEIGHT,

@@ -223,7 +223,7 @@ VARIANTS: dict[str, Variant] = {
     "no Gaussians for outliers": Variant(
         {}, {RULE: lambda _: Predictive(FINE_KERNEL_SCALES, N_NARROW, (1.0,))}
     ),
-    "all evidence remembered": Variant({}, {"skokde._engine.experts.MEMORY": 1.0}),
+    "all evidence remembered": Variant({}, {"skokde._engine.prequential.MEMORY": 1.0}),
     "all predictions remembered by the pool": Variant({}, {POOLING + "MEMORY": 1.0}),
     "groups of experts of little use scored, too": Variant(
         {}, {POOLING + "BOUNDS_OF_USE": np.zeros(2)}

@@ -226,7 +226,7 @@ class FixedCovariance(Rule):
 
 
 class Predictive(NormalReference):
-    """Kernels of several widths, which `experts` weights by how well they predict.
+    """Kernels of several widths, weighted by how well they predict, see `prequential`.
 
     A kernel of width b in whitened space would inflate the model's covariance by 1 + b^2. Here the
     KDE is shrunk towards the mean by a = (1 + b^2)^(-1/2), so that the model's mean and covariance

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skokde._engine.experts import REFERENCES, References, build_kde, build_transformed_kde
+from skokde._engine.estimates import REFERENCES, References, build_kde, build_transformed_kde
 from skokde._engine.kde import KDE, log_densities_of_groups_in_row
 from skokde._engine.state import Settings, State
 from skokde._engine.transformation import Transformation

@@ -1,16 +1,13 @@
-"""Experts, weighted by how well they predict samples before these are learned.
+"""Experts: the densities that a model is scored by, each combination of what is uncertain one.
 
 Not in the paper. Whatever is uncertain of what is scored is tried in several ways at once: how far
 the model is compressed, what shape its kernels have, and how wide they are. Each combination is an
-expert, with a density of its own. Samples that came after the last compression stand in the model
-as they came, so they can be taken out again and scored under what is left: the predictive
-likelihood of each expert comes for free, and the weights of a mixture of them follow by expectation
-maximisation. Short memories, see `recent`, are experts beside all of these.
+expert, with a density of its own. How they are weighted is in `prequential`. Short memories, see
+`recent`, are experts beside all of these.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, pairwise
@@ -18,90 +15,28 @@ from math import prod
 from typing import NamedTuple, Self
 
 import numpy as np
-from scipy.special import logsumexp
 
 from skokde._engine import recent
 from skokde._engine._expert_weights import mixture_weights
 from skokde._engine.bandwidth import KernelFrame
-from skokde._engine.compression import are_large
 from skokde._engine.covariance import CovarianceStructure, FullCovariance, LowRankCovariance
 from skokde._engine.families import family_of
 from skokde._engine.kde import KDE, KernelFamily, log, marginals
 from skokde._engine.mixture import Mixture, Resolutions
-from skokde._engine.outliers import Moments, inlier_moments
-from skokde._engine.outputs import (
-    highest_log_density,
-    log_conditionals,
-    log_densities_of_outputs,
-)
-from skokde._engine.state import INITIAL_LIMIT, Recent, Settings, State
+from skokde._engine.outputs import log_conditionals
+from skokde._engine.state import INITIAL_LIMIT, Settings, State
 
 # Equal weights are worth this number of samples before any is predicted. So many of the lowest
 # thresholds are too much alike for one each.
 PRIOR_COUNT = 1.0
 N_ALIKE = 2
-# Counts are worth at most this share of the samples, since what is best changes as they get more,
-# and at most this number of them, that a sudden change in the data is overcome.
-MEMORY = 0.25
-LONGEST_MEMORY = 128.0
-LEAST_SHARE = 1e-9
-TINY = np.finfo(float).tiny
 # Resolutions with less than this share of the weight of the best one of their shape are not scored.
 NEGLIGIBLE = 0.1
 # The number of the threshold whose resolution the widest kernels have, which see next to no
 # difference between it and finer ones: as many components more would tell them nothing.
 WIDEST_KERNELS_AT = 3
-# How many of the samples since the last compression are predicted, at most, by either half.
-MOST_PREDICTED = 32
-# A threshold is given up where those up to the next have less than this share of the weight, and
-# for a lower one where those up to it have more than that.
-OF_NO_USE = 0.25
-MOST_OF_USE = 0.5
-# Merging is for good, and more samples want finer models: of fewer samples than these there must be
-# next to nothing that speaks for a threshold. Large components have to be worth their price.
-GROWN_UP = 4000.0
-NEXT_TO_NOTHING = 0.005
-WORTH_THE_PRICE = 0.1
-# Merged models are compressed by a higher threshold where less than so many nats a sample are lost.
-NEXT_TO_NO_LOSS = 0.003
-# Before the first compression each part of the samples is predicted from the others; where the
-# resolution is found by prediction, too, every second part stands for the next one from so many
-# samples on.
-N_FOLDS = 4
-ENOUGH_FOR_HALF = 12
-EM_STEPS = 10
-# A stream takes these again and again; merged models have what they predict once.
-EM_STEPS_AT_ONCE = 20
 # Weights of the parts of a model that has nothing but the mean: of no components, and of that.
 MEAN_ALONE = np.array([[0.0], [1.0]])
-# The kernels follow the samples when there are more of them by this share.
-PACE = 0.1
-# Where forgetting has left less than this of them, they follow each sample; and so exactly are
-# counts taken that are faded.
-LEAST_SHARE_LEFT = 0.5
-ROUNDED_TO = 2.0**30
-
-
-# Of those of the leading shapes of a density, which are asked for; None: all of all shapes.
-Groups = tuple[bool, ...] | None
-
-
-class References(NamedTuple):
-    """What gives the parts of densities that most of the rows to come will change nothing of.
-
-    Attributes
-    ----------
-    estimates : callable
-        See `reference_kde`.
-    memories : callable
-        See `recent.reference_memories`.
-    up_to_date : callable
-        See `up_to_date`.
-    """
-
-    estimates: Callable[[State, Settings, Groups], KDE]
-    memories: Callable[[State, Settings], KDE]
-    up_to_date: Callable[[State, Settings], State]
 
 
 def prior_counts(settings: Settings) -> np.ndarray:
@@ -142,88 +77,6 @@ def adapted(state: State, settings: Settings) -> State:
         nothing = recent.nothing_recent(state.mixture.n_features, settings)
         state = state._replace(recent=nothing._replace(counts_before=state.mixture.counts))
     return state
-
-
-def next_level(state: State, settings: Settings) -> int:
-    """The number of the threshold to compress by, as the experts say.
-
-    A higher one is taken where the present one and the next are of no use, and a lower one where
-    the present one has most of the weight.
-    """
-    level, mixture = state.level, state.mixture
-    if not settings.n_levels:
-        return level
-    of_no_use = OF_NO_USE
-    if mixture.counts.sum() < GROWN_UP:
-        large = are_large(settings.structure, mixture.n_features)
-        of_no_use = WORTH_THE_PRICE if large else NEXT_TO_NOTHING
-    counts, _, _ = by_kind(state.expert_counts, settings)
-    shares = np.cumsum(counts.sum(axis=(0, 2))) / counts.sum()
-    if level + 2 < settings.n_levels and shares[level + 1] < of_no_use:
-        return level + 1
-    return level - 1 if level and shares[level] > MOST_OF_USE else level
-
-
-def next_level_if_merged(predicted: Predicted, level: int, settings: Settings) -> int:
-    """The number of the threshold to compress merged models by, as what was predicted says.
-
-    The next one is taken where next to nothing is lost without the present one and those below: of
-    the likelihood of mixtures whose weights are as these predictions want them. By the weights of
-    the experts alone it is not told: those of estimates that are equally good remain equal.
-    """
-    if level + 2 >= settings.n_levels:
-        return level
-    log_densities, counts = predicted
-    prior = prior_counts(settings)
-    estimates, _, _ = by_kind(np.arange(settings.n_experts), settings)
-    kept = ~np.isin(np.arange(settings.n_experts), estimates[:, : level + 1])
-    with_all = best_log_likelihood(log_densities, counts, prior)
-    without = best_log_likelihood(log_densities[:, kept], counts, prior[kept])
-    return level + 1 if with_all - without < NEXT_TO_NO_LOSS * counts.sum() else level
-
-
-def best_log_likelihood(
-    log_densities: np.ndarray, counts: np.ndarray, expert_counts: np.ndarray
-) -> float:
-    """That of the mixture of experts whose weights are found by the same predictions."""
-    weights = em_update(expert_counts, log_densities, counts, EM_STEPS_AT_ONCE)
-    return float(counts @ logsumexp(log_densities, b=weights / weights.sum(), axis=1))
-
-
-def em_update(
-    expert_counts: np.ndarray,
-    log_densities: np.ndarray,
-    counts: np.ndarray,
-    n_steps: int = EM_STEPS,
-) -> np.ndarray:
-    """Counts of the experts after some more predictions.
-
-    A sample is shared out between the experts in proportion to weight times density. So none counts
-    for more than itself, however unlikely it was.
-
-    Parameters
-    ----------
-    expert_counts : (n_experts,) array, positive
-        Numbers of samples that speak for each of the experts.
-    log_densities : (n, n_experts) array
-    counts : (n,) array
-        How many samples each row stands for.
-    n_steps : int, default=EM_STEPS
-    """
-    known = np.isfinite(log_densities).any(axis=1)
-    log_densities, counts = log_densities[known], counts[known]
-    likelihood = np.exp(log_densities - log_densities.max(axis=1, keepdims=True))
-    new = expert_counts
-    for _ in range(n_steps):
-        new = expert_counts + new * ((counts / (likelihood @ new)) @ likelihood)
-    return new
-
-
-def without_diracs(mixture: Mixture, places: np.ndarray) -> Mixture:
-    """A mixture without some of its Diracs, by their places among these."""
-    kept = np.ones(mixture.n_components, dtype=bool)
-    kept[mixture.n_compounds + places] = False
-    return mixture._replace(counts=mixture.counts[kept], means=mixture.means[kept])
 
 
 @dataclass(frozen=True, eq=False)
@@ -494,44 +347,6 @@ def by_kind(
     return expert_counts[:first].reshape(shape), gaussians, expert_counts[last:]
 
 
-def weights_by_kind(state: State, settings: Settings) -> dict[str, np.ndarray]:
-    """What the experts are credited with, summed over all but one kind of choice each."""
-    state = up_to_date(adapted(state, settings), settings)
-    kinds = by_kind(state.expert_counts / state.expert_counts.sum(), settings)
-    estimates, gaussians, shrunk = kinds
-    total = max(estimates.sum(), np.finfo(float).tiny)
-    # A threshold that is given up is as the one that is held.
-    by_threshold = estimates.sum(axis=(0, 2)) / total
-    held = by_threshold[: state.level + 1].sum()
-    memory = np.ones(1)
-    if recent.holds_any(state.recent):
-        credits = state.recent.credits / state.recent.credits.sum()
-        short = credits[1:].reshape(len(settings.memories), -1).sum(axis=1)
-        memory = np.append(credits[0], short)
-    return {
-        "threshold": np.append(held, by_threshold[state.level + 1 :]),
-        "width": estimates.sum(axis=(0, 1)) / total,
-        "shape": estimates.sum(axis=(1, 2)) / total,
-        "outliers": gaussians,
-        "shrinkage": shrunk,
-        "memory": memory,
-    }
-
-
-def experts_by_kind(state: State, settings: Settings) -> dict[str, list]:
-    """What the entries of `weights_by_kind` belong to."""
-    state, rule = up_to_date(adapted(state, settings), settings), settings.bandwidth
-    memories = settings.memories if recent.holds_any(state.recent) else ()
-    return {
-        "threshold": settings.thresholds[state.level :].tolist(),
-        "width": list(rule.kernel_scales),
-        "shape": [shape_name(shape, settings.structure) for shape in settings.shapes],
-        "outliers": list(rule.gaussian_scales),
-        "shrinkage": list(settings.bandwidth.shrinkages),
-        "memory": [settings.forgetting_factor, *memories],
-    }
-
-
 def shape_name(shape: CovarianceStructure, structure: CovarianceStructure) -> str:
     """What a shape of kernels has of the covariances."""
     if shape is structure:
@@ -539,352 +354,3 @@ def shape_name(shape: CovarianceStructure, structure: CovarianceStructure) -> st
     if isinstance(shape, LowRankCovariance):
         return f"{shape.rank} directions"
     return "half of the correlations" if isinstance(shape, FullCovariance) else "no correlations"
-
-
-def prequential_splits(
-    state: State, settings: Settings
-) -> Iterator[tuple[int, Experts, np.ndarray, np.ndarray]]:
-    """Densities, the places of the Diracs which they predict, and of those which with help.
-
-    The number before them says how many samples each of these stands for.
-
-    Half of the new samples are predicted by what was there before them, the others with the help of
-    the first half. Rows that come next to each other in time are alike: if all had help, kernels
-    would become too narrow for what is to come. In rows sorted by value each is beyond all before:
-    if none had help, kernels would become too wide.
-    """
-    mixture, grid = state.mixture, Grid.of(state.partitions, settings)
-    number, times = np.arange(mixture.n_compounds, mixture.n_components), 1
-    if state.n_compressed:
-        new, odd = number >= state.n_compressed, number % 2 == 1
-        parts = [(new & ~odd, new & odd)]
-    else:
-        times = 2 if settings.n_levels and len(number) >= ENOUGH_FOR_HALF else 1
-        folds = range(0, min(N_FOLDS, len(number)), times)
-        parts = [(number % N_FOLDS == fold, number < 0) for fold in folds]
-    for part in parts:
-        unaided, helped = (np.flatnonzero(half) for half in part)
-        rest = without_diracs(mixture, np.append(unaided, helped))
-        # Nothing can be told from one sample, nor from samples that are as good as forgotten.
-        remembered = rest.counts.sum() > LEAST_SHARE * mixture.counts.sum()
-        if not (remembered and (rest.n_components > 1 or rest.n_compounds)):
-            continue
-        yield times, Experts.of(rest, grid, settings), unaided, helped
-
-
-class Predicted(NamedTuple):
-    """How likely samples were, before they were learned.
-
-    Attributes
-    ----------
-    log_densities : (n, n_experts) array
-        In nats.
-    counts : (n,) array
-        How many samples each row stands for.
-    """
-
-    log_densities: np.ndarray
-    counts: np.ndarray
-
-
-def latest_predicted(
-    state: State, settings: Settings, most: int = MOST_PREDICTED
-) -> Predicted | None:
-    """The prediction of the samples that came last; None: there is nothing to predict.
-
-    They are those since the last compression, or some of them that stand for all, of either half at
-    most so many; if there has been no compression, all samples, each part predicted by the others.
-    """
-    all_counts, means = state.mixture.diracs()
-    logs, counts = [], []
-    for times, experts, *halves in prequential_splits(state, settings):
-        # Some may be forgotten altogether.
-        places = [half[all_counts[half] > 0.0] for half in halves]
-        chosen = some, others = [some_of(half, most) for half in places]
-        rows, first = means[np.append(some, others)], places[0]
-        later = all_counts[first], means[first]
-        logs.append(experts.log_likelihoods(rows, len(some), *later, settings))
-        for all_of_half, predicted in zip(places, chosen, strict=True):
-            share = all_counts[predicted] / all_counts[predicted].sum()
-            counts.append(times * share * all_counts[all_of_half].sum())
-    if not logs:
-        return None
-    return Predicted(bounded(np.concatenate(logs), means, settings), np.concatenate(counts))
-
-
-def predict_latest(state: State, settings: Settings) -> np.ndarray:
-    """Counts (n_experts,) of the experts after the prediction of the samples that came last."""
-    predicted = latest_predicted(state, settings)
-    return credited(state, settings, predicted, EM_STEPS)
-
-
-def credited(
-    state: State, settings: Settings, predicted: Predicted | None, n_steps: int
-) -> np.ndarray:
-    """Counts (n_experts,) of the experts after a prediction."""
-    expert_counts = state.expert_counts
-    if predicted is not None:
-        expert_counts = em_update(expert_counts, *predicted, n_steps)
-    most = min(MEMORY * state.mixture.counts.sum(), LONGEST_MEMORY)
-    return remembered(expert_counts, prior_counts(settings), most)
-
-
-def bounded(log_likelihoods: np.ndarray, rows: np.ndarray, settings: Settings) -> np.ndarray:
-    """None above the highest log-density that outputs may have, by some rows of the stream."""
-    if not settings.n_outputs:
-        return log_likelihoods
-    return np.minimum(log_likelihoods, highest_log_density(rows[:, -settings.n_outputs :]))
-
-
-def some_of(places: np.ndarray, most: int) -> np.ndarray:
-    """At most so many of them, evenly spread."""
-    if len(places) <= most:
-        return places
-    return places[np.linspace(0, len(places) - 1, most).astype(np.intp)]
-
-
-def remembered(expert_counts: np.ndarray, prior: np.ndarray, most: float) -> np.ndarray:
-    """Counts of the experts of which no more than so many samples are remembered."""
-    learned = expert_counts - prior
-    return prior + learned * min(1.0, most / max(learned.sum(), most, TINY))
-
-
-def without_prior(state: State, settings: Settings) -> np.ndarray:
-    """Counts (n_experts,) of the samples alone that speak for each of the experts."""
-    counts, prior = adapted(state, settings).expert_counts, prior_counts(settings)
-    learned = np.maximum(counts - prior, 0.0)
-    return np.maximum(learned, LEAST_SHARE * prior) if learned.any() else counts
-
-
-def predict_pending(state: State, settings: Settings, references: References) -> State:
-    """The state after the prediction of the newest rows, by what there was before them.
-
-    Parameters
-    ----------
-    state : State
-    settings : Settings
-    references : References
-    """
-    newest, credits = state.recent, state.recent.credits
-    rows = newest.pending_rows
-    if len(rows) and len(newest.rows) and len(newest.counts_before):
-        before = state._replace(mixture=recent.samples_before(state))
-        before = references.up_to_date(before, settings)
-        estimates = build_estimates(before, settings, references)
-        memories = references.memories(state, settings).families
-        count = before.mixture.counts.sum()
-        logs = log_likelihoods_of_memories(estimates, memories, rows, settings, count)
-        logs = bounded(logs, np.concatenate([newest.rows, rows]), settings)
-        credits = em_update(credits, logs, newest.pending_counts)
-        credits = remembered(credits, recent.prior_counts(settings), recent.LONGEST_MEMORY)
-    return state._replace(recent=recent.none_pending(newest, state.mixture, credits))
-
-
-def log_likelihoods_of_memories(
-    estimates: KDE,
-    memories: Sequence[KernelFamily],
-    rows: np.ndarray,
-    settings: Settings,
-    count: float,
-) -> np.ndarray:
-    """By how much rows speak for the model of all samples and each density of short memories.
-
-    Parameters
-    ----------
-    estimates : KDE
-        Of all samples.
-    memories : sequence of KernelFamily
-    rows : (n, d) array
-    settings : Settings
-    count : float
-        Of all samples.
-
-    Returns
-    -------
-    (n, 1 + n_densities) array
-        In nats.
-    """
-    logs = np.concatenate([family.log_densities(rows) for family in memories], axis=1)
-    n = settings.n_outputs
-    if not n:
-        return np.column_stack([estimates.log_density(rows), logs])
-    features = np.arange(rows.shape[1] - n)
-    known = rows.take(features, axis=1)
-    of_features = [family.log_densities(known) for family in marginals(memories, features)]
-    logs = log_conditionals(logs, np.concatenate(of_features, axis=1))
-    return np.column_stack([log_densities_of_outputs(estimates, rows, n, count), logs])
-
-
-def up_to_date(state: State, settings: Settings) -> State:
-    """With what its samples tell before the first compression."""
-    if settings.n_experts == 1 or state.n_compressed:
-        return state
-    return state._replace(expert_counts=predict_latest(state, settings))
-
-
-def reference_part(state: State, settings: Settings) -> Mixture:
-    """The part of a mixture that the kernels take their shape and size from.
-
-    Samples since the last compression are left out until they are a good many more, so that one
-    sample more changes next to nothing of what scoring needs.
-    """
-    mixture, n = state.mixture, reference_size(state, settings)
-    if n is None:
-        return mixture
-    return mixture._replace(counts=unfaded(mixture, n, settings), means=mixture.means[:n])
-
-
-def reference_size(state: State, settings: Settings) -> int | None:
-    """How many components are in this part; None: the mixture is, as it is."""
-    mixture, n_compressed = state.mixture, state.n_compressed
-    later = mixture.n_components - n_compressed
-    if not (n_compressed and later) or settings.bandwidth.n_widths == 1:
-        return None
-    compressed = unfaded(mixture, n_compressed, settings)
-    pace = max(1, int(PACE * compressed.sum()))
-    n = mixture.n_components - later % pace
-    return None if share_left(mixture, n, settings) < LEAST_SHARE_LEFT else n
-
-
-def share_left(mixture: Mixture, n: int, settings: Settings) -> float:
-    """What the samples after the first n components have left of the counts of these."""
-    left = 1.0 - (1.0 - settings.forgetting_factor) * float(mixture.counts[n:].sum())
-    return max(left, TINY)
-
-
-def unfaded(mixture: Mixture, n: int, settings: Settings) -> np.ndarray:
-    """Counts of the first n components before later samples, the same after each of these."""
-    counts = mixture.counts[:n]
-    if settings.forgetting_factor == 1.0:
-        return counts
-    # The last digits depend on how many samples have come since.
-    mantissas, exponents = np.frexp(counts / share_left(mixture, n, settings))
-    return np.ldexp(np.round(ROUNDED_TO * mantissas) / ROUNDED_TO, exponents)
-
-
-def reference_moments(state: State, settings: Settings) -> Moments:
-    """Count, mean and covariance of this part, without outliers."""
-    return inlier_moments(reference_part(state, settings))
-
-
-def discriminant_moments(
-    state: State,
-    settings: Settings,
-    of_samples: Callable[[State, Settings], Moments] = reference_moments,
-    of_memories: Callable[[Recent, Settings], list[Moments]] = recent.predicted_moments,
-) -> tuple[Moments, ...]:
-    """Moments of all samples, and of the short memories, that tell classes apart.
-
-    Parameters
-    ----------
-    state : State
-    settings : Settings
-    of_samples, of_memories : callable
-        They may know already what the defaults give.
-    """
-    memories = recent.memory_moments(state.recent, state.mixture, settings, of_memories)
-    return (of_samples(state, settings), *memories)
-
-
-def reference_kde(
-    state: State,
-    settings: Settings,
-    groups: Groups = None,
-    kernel_frame: KernelFrame | None = None,
-) -> KDE:
-    """The density estimate of the part that most of the rows to come will change nothing of.
-
-    Parameters
-    ----------
-    state : State
-    settings : Settings
-    groups : tuple of bool, default=None
-        Which groups of experts; by default all.
-    kernel_frame : KernelFrame, default=None
-        That of the mixture, where it is known.
-    """
-    part, counts = reference_part(state, settings), state.expert_counts
-    if settings.transformed:
-        part = settings.transformation.mixture(part)
-    grid = Grid.of(state.partitions, settings)
-    kde = Experts.of(part, grid, settings, counts, kernel_frame).mixed(counts, settings)
-    return kde if groups is None or all(groups) else kde.of_groups(groups)
-
-
-REFERENCES = References(reference_kde, recent.reference_memories, up_to_date)
-
-
-def of_leading_shapes(state: State, settings: Settings, n: int) -> tuple[State, Settings]:
-    """A state whose experts are those of the first shapes alone, and its settings."""
-    if n == len(settings.shapes):
-        return state, settings
-    estimates, gaussians, shrunk = by_kind(state.expert_counts, settings)
-    counts = np.concatenate([estimates[:n].reshape(-1), gaussians[:n].reshape(-1), shrunk])
-    return state._replace(expert_counts=counts), settings._replace(shapes=settings.shapes[:n])
-
-
-def build_estimates(
-    state: State, settings: Settings, references: References, groups: Groups = None
-) -> KDE:
-    """The density estimate of all samples of a model that is not empty, up to date."""
-    if groups is not None:
-        state, settings = of_leading_shapes(state, settings, len(groups) // settings.n_sides)
-    kde, mixture = references.estimates(state, settings, groups), state.mixture
-    n = reference_size(state, settings)
-    if n in (None, mixture.n_components):
-        return kde
-    means = mixture.means[n:]
-    if settings.transformed:
-        means = settings.transformation.rows(means)
-    later = kde.n_estimates * [mixture.counts[n:]]
-    left = np.full(kde.n_estimates, share_left(mixture, n, settings))
-    return kde.with_later(means, later, left)
-
-
-def average_bandwidth(state: State, settings: Settings, references: References) -> np.ndarray:
-    """Average covariance of the kernels, in data units, of a model that is not empty.
-
-    Samples that the kernels do not follow yet change nothing of it, nor do short memories.
-    """
-    state = references.up_to_date(adapted(state, settings), settings)
-    return references.estimates(state, settings, None).bandwidth
-
-
-def build_kde(
-    state: State,
-    settings: Settings,
-    references: References = REFERENCES,
-    groups: Groups = None,
-) -> KDE:
-    """What is scored of a model that is not empty: of all samples, and short memories.
-
-    Parameters
-    ----------
-    state : State
-    settings : Settings
-    references : References, default=REFERENCES
-        They may know already what they give.
-    groups : tuple of bool, default=None
-        Which groups of experts of the first shapes, the others of which are left out; by default
-        all of all shapes.
-    """
-    state = references.up_to_date(adapted(state, settings), settings)
-    kde = build_estimates(state, settings, references, groups)
-    if not settings.memories:
-        return kde
-    if not recent.holds_any(state.recent):
-        return kde.with_groups_of_all(len(settings.memories))
-    memories = references.memories(state, settings)
-    return recent.with_memories(kde, memories, state.recent, settings)
-
-
-def build_transformed_kde(
-    state: State, settings: Settings, references: References, groups: Groups
-) -> KDE:
-    """The density of all samples in transformed coordinates, weighted as in the data's.
-
-    For the parameters see `build_kde`.
-    """
-    state = references.up_to_date(adapted(state, settings), settings)
-    settings = settings.in_transformed_coordinates()
-    return build_estimates(adapted(state, settings), settings, references, groups)

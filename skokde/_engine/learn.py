@@ -6,15 +6,10 @@ import numpy as np
 
 from skokde._engine._append import append_rows
 from skokde._engine.compression import Compressed, are_large, compress
-from skokde._engine.experts import (
-    REFERENCES,
-    References,
-    adapted,
-    next_level,
-    predict_latest,
-    predict_pending,
-)
+from skokde._engine.estimates import REFERENCES, References, predict_pending
+from skokde._engine.experts import adapted
 from skokde._engine.mixture import Mixture
+from skokde._engine.prequential import next_level, predict_latest
 from skokde._engine.recent import rows_until_due, with_rows
 from skokde._engine.revitalization import may_revive, revitalize
 from skokde._engine.state import INITIAL_LIMIT, Settings, State

@@ -18,23 +18,21 @@ import numpy as np
 
 from skokde._engine import recent
 from skokde._engine._append import append_rows
-from skokde._engine.experts import (
+from skokde._engine.estimates import REFERENCES, predict_pending
+from skokde._engine.experts import adapted, prior_counts
+from skokde._engine.learn import ENOUGH_NEW, recompressed
+from skokde._engine.mixture import Mixture
+from skokde._engine.prequential import (
     EM_STEPS_AT_ONCE,
     MEMORY,
     N_FOLDS,
-    REFERENCES,
-    adapted,
     credited,
     latest_predicted,
     next_level_if_merged,
-    predict_pending,
-    prior_counts,
     remembered,
     some_of,
     without_diracs,
 )
-from skokde._engine.learn import ENOUGH_NEW, recompressed
-from skokde._engine.mixture import Mixture
 from skokde._engine.state import Recent, Settings, State
 
 # What models have found by prediction counts for no more than so many samples.

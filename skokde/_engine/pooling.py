@@ -28,7 +28,7 @@ from skokde._engine.shrinkage import share_of_target
 # In nats: a class that is farther than this below the best one is as if it were no farther, where
 # the pool is learned and where it is used. So one row far out is not surer than rows have shown.
 FARTHEST_CLASS = 200.0
-# As in `experts`.
+# As in `prequential`.
 MEMORY = 0.25
 # Before any prediction the weights are those of Bayes' rule, give or take 0.3, but where samples
 # are few the exponents are less: by this share of what a covariance of as many is shrunk by. By as

@@ -285,7 +285,7 @@ class State(NamedTuple):
     partitions : (n_levels, n_compressed) array of intp
         The numbers of the clusters of these components at each of the higher thresholds.
     expert_counts : (n_experts,) array
-        How many samples each expert is credited with, see `experts`.
+        How many samples each expert is credited with, see `prequential`.
     recent : Recent or None
         Where the memory is found by prediction.
     """
