@@ -218,8 +218,9 @@ class BaseOnlineKDE(SummaryMixin, BaseEstimator):
         the order makes no difference but for rounding and ties.
 
         Components are merged by a lower threshold than in a stream, where the threshold is
-        predicted, as models of fewer samples are coarser; there are 2,400 of them at most, besides
-        64 samples for the next prediction, and 3,200 as the model goes on. See :doc:`/merging`.
+        predicted, as models of fewer samples are coarser; it rises where samples are predicted as
+        well without it. There are 2,400 components at most, besides 64 samples for the next
+        prediction, and 3,200 as the model goes on. See :doc:`/merging`.
         """
         with unchanged_on_error(self), one_blas_thread():
             models = check_models(self, others)

@@ -152,10 +152,10 @@ def merged_at_once(states: Sequence[State], settings: Settings) -> Merged:
         # The samples since the compressions are predicted by what is left of all the others.
         by_rest = latest_predicted(state, settings, MOST_PREDICTED)
         expert_counts = credited(state, settings, by_rest, EM_STEPS_AT_ONCE)
-        level = state.level
-        if by_rest is not None:
-            level = next_level_if_merged(by_rest, level, settings)
-        state = state._replace(expert_counts=expert_counts, level=level)
+        state = state._replace(expert_counts=expert_counts)
+        if several and by_rest is not None:
+            level = next_level_if_merged(by_rest, state.level, settings)
+            state = state._replace(level=level)
     predicted = state
     if several or state.mixture.n_components > state.limit:
         state = with_some_left(state, settings)
