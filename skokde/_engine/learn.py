@@ -79,11 +79,15 @@ def recompressed(state: State, settings: Settings, *, merging: bool = False) -> 
     merging : bool, default=False
         Whether its components are those of several models.
     """
-    level = state.level if merging else next_level(state, settings)
-    most = settings.most_components
-    if most is not None and (merging or state.n_compressed > most):
-        level = level if merging else 0
-        most = int(most * (MORE_IF_MERGED if merging else MORE_GOING_ON))
+    most, more = settings.most_components, 1
+    if merging:
+        level, more = state.level, MORE_IF_MERGED
+    elif most is not None and state.n_compressed > most:
+        level, more = 0, MORE_GOING_ON
+    else:
+        level = next_level(state, settings)
+    if most is not None:
+        most = int(more * most)
     # With a cap, leave room for new samples: else nearly each of them costs a compression.
     if settings.max_components is not None:
         room = max(1, int(settings.max_components / growth(settings)))

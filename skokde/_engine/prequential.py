@@ -238,8 +238,9 @@ def next_level_if_merged(predicted: Predicted, level: int, settings: Settings) -
         return level
     log_densities, counts = predicted
     prior = prior_counts(settings)
-    estimates, _, _ = by_kind(np.arange(settings.n_experts), settings)
-    kept = ~np.isin(np.arange(settings.n_experts), estimates[:, : level + 1])
+    number = np.arange(settings.n_experts)
+    estimates, _, _ = by_kind(number, settings)
+    kept = ~np.isin(number, estimates[:, : level + 1])
     with_all = best_log_likelihood(log_densities, counts, prior)
     without = best_log_likelihood(log_densities[:, kept], counts, prior[kept])
     return level + 1 if with_all - without < NEXT_TO_NO_LOSS * counts.sum() else level
