@@ -13,7 +13,7 @@ from skokde._engine.state import Settings
 # of the rows so far, but after so many at least.
 FIRST_CHECKPOINT = 20
 FIRST_OF_CLASS, FEW_CLASSES, FIRST_OF_FURTHER = 10, 3, 5
-SHARE_BETWEEN, LEAST_BETWEEN = 0.13, 12
+SHARE_BETWEEN, LEAST_BETWEEN = 0.2, 12
 # So many rows for each feature are few: the covariance that classes share follows each of them, but
 # none from the first window on.
 FEW_ROWS = 2

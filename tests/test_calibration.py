@@ -106,9 +106,9 @@ def settings_of(model, d=2):
 def test_between_checkpoints():
     settings = settings_of(OnlineKDEClassifier())
     positions = (1, 60, 99, 100, 1000, 2000, 8000)
-    assert [between(n, settings) for n in positions] == [12, 12, 12, 13, 130, 256, 512]
+    assert [between(n, settings) for n in positions] == [12, 12, 19, 20, 200, 256, 512]
     # By the rows that are not forgotten.
-    for factor, lengths in ((0.97, [12] * 7), (0.999, [12, 12, 12, 13, 129, 129, 129])):
+    for factor, lengths in ((0.97, [12] * 7), (0.999, [12, 12, 19, 20, 199, 199, 199])):
         settings = settings_of(OnlineKDEClassifier(forgetting_factor=factor))
         assert [between(n, settings) for n in positions] == lengths
     # Short windows, one after the other, of which later every second one is left out.
@@ -771,7 +771,7 @@ def test_probabilities_where_labels_are_wrong_by_chance(share):
         assert log_loss(noisy[3000:], of_new) < ideal + 0.06
         least.append(of_new.min())
     # The least of thousands, which depends on the rows.
-    assert np.mean(least) > 0.2 * share / 3.0
+    assert np.mean(least) > 0.1 * share / 3.0
 
 
 def test_given_priors_stand_in_for_the_shares_of_the_stream():

@@ -300,6 +300,6 @@ def test_merged_stored_and_without_rows():
     assert anonymous._calibration.histograms is None
     assert anonymous.calibration_weights_["histograms"].tolist() == [0.0]
     assert anonymous.score(new, of) > 0.6
-    anonymous.partial_fit(X[:400], y[:400])
+    anonymous.partial_fit(X[:700], y[:700])
     assert anonymous._calibration.histograms is not None
     assert np.isfinite(anonymous.predict_log_proba(new)).all()

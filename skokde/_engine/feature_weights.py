@@ -21,9 +21,12 @@ MOST_PREDICTED = 512
 N_VOTERS = 12
 MOST_DIFFERENCES = 1_000_000
 # Logarithms of weights have a standard normal distribution before any prediction, and are never
-# farther from zero than this. So many steps are made each time, from the weights before.
+# farther from zero than this. So many steps are made with the same near samples; then, unless no
+# logarithm has changed by so much, these are found anew, so many times at most.
 FARTHEST_LOG = 5.0
 MOST_STEPS = 8
+SETTLED = 0.3
+MOST_ROUNDS = 4
 # Points are no farther out than this: what is that far tells nothing of features, but squares of it
 # must not be all that counts.
 FARTHEST_POINT = 1e6
@@ -43,14 +46,30 @@ def learn_feature_weights(neighbors: Neighbors, weights: np.ndarray | None = Non
     """
     points = np.clip(neighbors.points, -FARTHEST_POINT, FARTHEST_POINT)
     n, d = points.shape
-    before = np.zeros(d) if weights is None else np.log(weights)
+    logs = np.zeros(d) if weights is None else np.log(weights)
     if n < 2 or d < 2:
-        return np.exp(before)
+        return np.exp(logs)
+    for _ in range(MOST_ROUNDS):
+        before, logs = logs, improved_logs(logs, neighbors, points)
+        if np.abs(logs - before).max() < SETTLED:
+            break
+    return np.exp(logs)
+
+
+def improved_logs(logs: np.ndarray, neighbors: Neighbors, points: np.ndarray) -> np.ndarray:
+    """Logarithms (d,) of weights, of sum zero, by which those near by the given ones predict best.
+
+    Parameters
+    ----------
+    logs : (d,) array
+    neighbors : Neighbors
+    points : (n, d) array
+        Of these, none of them too far out.
+    """
+    n, d = points.shape
     most = min(MOST_PREDICTED, 1 + MOST_DIFFERENCES // (N_VOTERS * d))
     predicted = np.linspace(0, n - 1, min(n, most)).astype(np.intp)
-    voters, counts, precisions = nearest_voters(
-        points * np.exp(before), neighbors.counts, predicted
-    )
+    voters, counts, precisions = nearest_voters(points * np.exp(logs), neighbors.counts, predicted)
     codes = neighbors.codes
     agree = codes[voters] == codes[predicted, None]
     prior = PRIOR_COUNT * neighbors.shares[codes[predicted]]
@@ -75,8 +94,8 @@ def learn_feature_weights(neighbors: Neighbors, weights: np.ndarray | None = Non
 
     bounds = d * [(-FARTHEST_LOG, FARTHEST_LOG)]
     options = {"maxiter": MOST_STEPS}
-    logs = minimize(loss, before, jac=True, method="L-BFGS-B", bounds=bounds, options=options).x
-    return np.exp(logs - logs.mean())
+    logs = minimize(loss, logs, jac=True, method="L-BFGS-B", bounds=bounds, options=options).x
+    return logs - logs.mean()
 
 
 def nearest_voters(
