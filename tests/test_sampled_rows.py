@@ -147,7 +147,7 @@ def test_a_sample_tells_what_merging_blurs(monkeypatch, covariance_type):
     monkeypatch.setattr(pooled_ratios, "SHARE_MERGED", 1.0)
     without = OnlineKDEClassifier(covariance_type=covariance_type, max_components=200).fit(X, y)
     assert without._calibration.pool.exponents[place] == pytest.approx(0.0, abs=1e-9)
-    assert loss < 0.6 * log_loss(y_new, without.predict_proba(new))
+    assert loss < 0.75 * log_loss(y_new, without.predict_proba(new))
 
 
 def test_a_sample_does_not_vote_where_next_to_nothing_is_merged():
