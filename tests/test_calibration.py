@@ -771,7 +771,7 @@ def test_probabilities_where_labels_are_wrong_by_chance(share):
         assert log_loss(noisy[3000:], of_new) < ideal + 0.06
         least.append(of_new.min())
     # The least of thousands, which depends on the rows.
-    assert np.mean(least) > 0.1 * share / 3.0
+    assert np.mean(least) > 0.15 * share / 3.0
 
 
 def test_given_priors_stand_in_for_the_shares_of_the_stream():

@@ -11,11 +11,7 @@ from skokde import OnlineKDEClassifier
 from skokde._engine import feature_weights as module
 from skokde._engine.covariance import STRUCTURES
 from skokde._engine.discriminants import Discriminant
-from skokde._engine.feature_weights import (
-    FARTHEST_LOG,
-    improved_logs,
-    learn_feature_weights,
-)
+from skokde._engine.feature_weights import FARTHEST_LOG, improved_logs, learn_feature_weights
 from skokde._engine.mixture import Mixture
 from skokde._engine.neighbors import N_NEAREST, PRIOR_COUNT, WIDTH, NeighborMetric, Neighbors
 
@@ -93,7 +89,7 @@ def test_features_that_tell_near_samples_apart_get_weight():
     # Without anything to tell apart they stay alike.
     labels = np.random.default_rng(0).integers(2, size=400)
     weights = learn_feature_weights(neighbors_of(X, labels))
-    assert weights.max() < 8.0 * weights.min()
+    assert weights.max() < 6.0 * weights.min()
 
 
 @pytest.mark.parametrize("far", [1.0, 1e9, 1e150])
@@ -129,9 +125,10 @@ def test_memory_is_bounded_whatever_the_number_of_features(d, most, monkeypatch)
 
     monkeypatch.setattr(module, "nearest_voters", recorded)
     assert np.isfinite(learn_feature_weights(neighbors)).all()
-    voters = found[0][0]
-    assert len(voters) == min(n, most)
-    assert voters.size * d <= module.MOST_DIFFERENCES + module.N_VOTERS * d
+    assert found
+    for voters, *_ in found:
+        assert len(voters) == min(n, most)
+        assert voters.size * d <= module.MOST_DIFFERENCES + module.N_VOTERS * d
 
 
 # ------------------------------------------------------------------------------- the classifier
