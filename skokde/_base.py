@@ -64,8 +64,9 @@ class Snapshot:
 
     def __init__(self, before: Snapshot | None = None) -> None:
         self._held: dict[Any, tuple[tuple[Any, Any], ...]] = {}
+        # A copy: what is replaced from now on is kept only as long as the other one is.
         self._lasting: dict[Any, tuple[tuple[Any, Any], ...]] = (
-            {} if before is None else before._lasting
+            {} if before is None else before._lasting.copy()
         )
 
     def get(self, name: Any, key: Any, make: Callable[[], Any]) -> Any:
@@ -99,9 +100,12 @@ def _get(
             if place:  # what is used again is kept longer
                 values[name] = (held[place], *held[:place], *held[place + 1 :])
             return value
+    # What is not kept goes first, so that it does not take memory beside the new value.
+    held = held[: n_kept - 1]
+    values[name] = held
     value = make()
     # One assignment: threads may race, and make the same.
-    values[name] = ((key, value), *held[: n_kept - 1])
+    values[name] = ((key, value), *held)
     return value
 
 

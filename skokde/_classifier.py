@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import chain, compress
 from typing import Any, Self
+from weakref import ref
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -1151,11 +1152,16 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         A density that learns is replaced by a new one.
         """
         densities, held = self.estimators_, self._snapshot.lasting(name, key, dict)
-        new = [c for c in codes if c not in held or held[c][0] is not densities[c]]
+        known = {c: result for c, (of, result) in tuple(held.items()) if of() is densities[c]}
+        new = [c for c in codes if c not in known]
         if new:
-            results = self._in_threads(lambda c: (densities[c], function(densities[c])), new)
-            held.update(zip(new, results, strict=True))
-        return [held[c][1] for c in codes]
+            for c in new:  # first, so that it does not take memory beside the new one
+                held.pop(c, None)
+            results = self._in_threads(lambda c: function(densities[c]), new)
+            known.update(zip(new, results, strict=True))
+            # Of a density that has been replaced nothing else is kept.
+            held.update((c, (ref(densities[c]), known[c])) for c in new)
+        return [known[c] for c in codes]
 
     def _states(self) -> list[State | None]:
         return [e._state if e.__sklearn_is_fitted__() else None for e in self.estimators_]

@@ -722,10 +722,15 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
 
     def _learn_complete(self, X: np.ndarray, weights: np.ndarray, settings: Settings) -> None:
         """Learn rows of which no value is missing."""
-        self._state = learn(self._state, X, weights, settings, self._references())
+        before, self._state = (
+            self._state,
+            learn(self._state, X, weights, settings, self._references()),
+        )
         # One by one, so that the sum does not depend on the blocks.
         self._n_samples_seen = reduce(add, weights.tolist(), self._n_samples_seen)
-        self._snapshot = Snapshot(self._snapshot)
+        # After a compression nothing that was made before is of use, and it is most of the memory.
+        compressed = self._state.partitions is not before.partitions
+        self._snapshot = Snapshot(None if compressed else self._snapshot)
 
     def _merge(self, models: Sequence[OnlineKDEDensity]) -> None:
         settings = check_settings(self, self.n_features_in_)
@@ -897,7 +902,7 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
             ("reference of groups", settings.transformed),
             (id(whole), groups),
             lambda: (whole, whole.of_groups(groups)),
-            n_kept=2,
+            n_kept=n_references(settings),
         )[1]
 
     def _reference_kde_of_all(self, state: State, settings: Settings) -> KDE:
@@ -918,10 +923,9 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
             frame = self._kernel_frame(settings) if known else None
             return part, reference_kde(state, settings, kernel_frame=frame)
 
-        # Where the covariances are the same object they have not changed; the value holds it. The
-        # one before is asked for again by rows that are predicted later than they came.
+        # Where the covariances are the same object they have not changed; the value holds it.
         name = "reference", target is None, settings.transformed, len(settings.shapes)
-        return self._snapshot.lasting(name, key, make, n_kept=2)[1]
+        return self._snapshot.lasting(name, key, make, n_kept=n_references(settings))[1]
 
     def _reference_memories(self, state: State, settings: Settings) -> KDE:
         """What rows change of the short memories only when some of them have been predicted."""
@@ -941,6 +945,14 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
             lambda: (state.mixture.covariances, reference_memories(state, settings)),
             n_kept=2,
         )[1]
+
+
+def n_references(settings: Settings) -> int:
+    """How many references of a kind are kept.
+
+    The one before is asked for again where rows are predicted later than they came.
+    """
+    return 2 if settings.memories else 1
 
 
 # What estimators hand on that hold such densities; the order of rows, threads and reports are

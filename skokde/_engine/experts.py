@@ -214,7 +214,7 @@ class Experts(NamedTuple):
             models = models.with_mean(center)
         logs, families = log(models.weights), []
         for shape, of_shape in zip(settings.shapes, kernels, strict=False):
-            families.append(family_of(shape).of(models.shaped(shape), of_shape, logs))
+            families.append(family_of(shape).of(models._replace(shape=shape), of_shape, logs))
         alone = Resolutions.of_one(mixture.sample_model.empty())
         shrunk = [
             family_of(structure).of(alone.with_mean(center), single)

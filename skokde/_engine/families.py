@@ -71,7 +71,7 @@ class LowRankFamily(KernelFamily):
     @cached_property
     def _thin(self) -> np.ndarray:
         """Which compounds (m,) have no noise."""
-        return is_thin(self.models.covariances)
+        return is_thin(self.models.covariances())
 
     @cached_property
     def _compiled(self) -> tuple[Any, ...]:
@@ -88,7 +88,7 @@ class LowRankFamily(KernelFamily):
         log_weights, centers, parts, *decomposed : arrays
             See `log_mixtures`.
         """
-        kernels, n, m = self.kernels, self.kernels.n_kernels, len(self.models.covariances)
+        kernels, n, m = self.kernels, self.kernels.n_kernels, self.models.n_compounds
         # Where there are single Gaussians, the last component is their mean.
         diracs = np.arange(m, len(self.centers) - (kernels.n_gaussians > 0))
         thin = np.flatnonzero(self._thin)
@@ -150,7 +150,7 @@ class LowRankFamily(KernelFamily):
     @cached_property
     def _in_frame(self) -> np.ndarray:
         """Covariances of the compounds in the kernels' frame."""
-        return self._to_frame(self.models.covariances)
+        return self._to_frame(self.models.covariances())
 
     def _to_frame(self, covariances: np.ndarray) -> np.ndarray:
         frame = self.kernels.frame
@@ -159,7 +159,7 @@ class LowRankFamily(KernelFamily):
     @cached_property
     def _kernel(self) -> np.ndarray:
         """Covariance (1 + r, d) of a kernel of width one in the frame."""
-        kernels, rank = self.kernels, self.models.covariances.shape[1] - 1
+        kernels, rank = self.kernels, self.models.covariances(slice(0)).shape[1] - 1
         if kernels.whole is None:
             return np.ones((1, self.centers.shape[1]))
         factors = np.full(self.centers.shape[1], 1.0 / kernels.spread)

@@ -193,8 +193,8 @@ class KernelFamily:
 
     def of_diracs(self, counts: np.ndarray, means: np.ndarray) -> Self:
         """Of Diracs alone, under the same kernels, without single Gaussians."""
-        diracs = SampleModel(counts, means, self.models.covariances[:0])
-        return self.of(Resolutions.of_one(diracs), self.kernels.without_gaussians())
+        diracs = Resolutions.of_one(SampleModel(counts, means, self.models.unshaped[:0]))
+        return self.of(diracs._replace(shape=self.models.shape), self.kernels.without_gaussians())
 
     def marginal(self, features: np.ndarray, frame: Frame) -> Self:
         """Of some of the features, by an array of their numbers.
@@ -270,9 +270,9 @@ class KernelFamily:
     def _decomposed(self) -> tuple[np.ndarray, ...]:
         """See `decompose`; made when it is used, since a KDE of some groups leaves families out."""
         kernels, n = self.kernels, self.kernels.n_kernels
-        if not len(self.models.covariances):
+        if not self.models.n_compounds:
             return nothing_decomposed(self.centers.shape[1], n)
-        covariances = kernels.frame.covariances(self.models.covariances)
+        covariances = kernels.frame.covariances(self.models.covariances())
         return decompose(self.centers, covariances, kernels.widths[:n], kernels.shrinks[:n])
 
     @cached_property

@@ -48,20 +48,24 @@ class Resolutions(NamedTuple):
     weights : (k,) array
         Sum one at each resolution.
     means : (k, d) array
-    covariances : (m, d, d) or (m, d) array
-        Of the first m components; the others are Diracs.
+    unshaped : (m, ...) array
+        Covariances of the first m components, with all of their correlations; the others are
+        Diracs. Models of several shapes hold the same array.
     parts : (k,) array of intp
         The number of each component's part.
     there : (n_parts, n_resolutions) array of bool
         Which resolutions have it.
+    shape : CovarianceStructure or None
+        What is taken of the covariances; None: all.
     """
 
     count: float
     weights: np.ndarray
     means: np.ndarray
-    covariances: np.ndarray
+    unshaped: np.ndarray
     parts: np.ndarray
     there: np.ndarray
+    shape: CovarianceStructure | None = None
 
     @classmethod
     def of_one(cls, model: SampleModel) -> Resolutions:
@@ -104,14 +108,23 @@ class Resolutions(NamedTuple):
         """Weights (n_parts,) of the parts."""
         return np.bincount(self.parts, self.weights, len(self.there))
 
-    def shaped(self, shape: CovarianceStructure) -> Resolutions:
-        """With what a shape has of the covariances."""
-        return self._replace(covariances=shape.scored(self.covariances))
+    @property
+    def n_compounds(self) -> int:
+        return len(self.unshaped)
+
+    def covariances(self, chosen: np.ndarray | slice = slice(None)) -> np.ndarray:
+        """Covariances (n, d, d) or (n, d) of some compounds or all, made anew for each call."""
+        unshaped = self.unshaped[chosen]
+        return unshaped if self.shape is None else self.shape.scored(unshaped)
 
     def marginal(self, features: np.ndarray) -> Resolutions:
         """Of some of the features, by an array of their numbers."""
-        covariances = structure_of(self.covariances).marginal(self.covariances, features)
-        return self._replace(means=self.means.take(features, axis=1), covariances=covariances)
+        covariances = self.covariances()
+        return self._replace(
+            means=self.means.take(features, axis=1),
+            unshaped=structure_of(covariances).marginal(covariances, features),
+            shape=None,
+        )
 
     def with_mean(self, mean: np.ndarray) -> Resolutions:
         """With a Dirac of weight one, a part that is at no resolution."""
@@ -126,7 +139,7 @@ class Resolutions(NamedTuple):
     def part(self, number: int) -> SampleModel:
         """One of the parts, with the weights of its components as counts."""
         chosen = self.parts == number
-        compounds = self.covariances[chosen[: len(self.covariances)]]
+        compounds = self.covariances(chosen[: self.n_compounds])
         return SampleModel(self.weights[chosen], self.means[chosen], compounds)
 
 

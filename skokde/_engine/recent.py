@@ -167,7 +167,7 @@ def families_of(
     rule, families = rule_of(settings), []
     for mixture in short_memories(rows, counts, settings.memories, settings.structure):
         (kernels,) = rule.kernels(mixture, settings.structure, target)
-        models = Resolutions.of_one(mixture.sample_model).shaped(settings.structure)
+        models = Resolutions.of_one(mixture.sample_model)._replace(shape=settings.structure)
         if rule.gaussian_scales:
             models = models.with_mean(kernels.frame.center)
         families.append(family_of(settings.structure).of(models, kernels))
