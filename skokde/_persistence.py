@@ -26,7 +26,7 @@ from skokde._replay import NewestRows, ReplayBuffer, SampledRows
 from skokde._validation import TINY
 
 # To be raised when what is stored changes; older formats stay readable.
-FORMAT = 16
+FORMAT = 17
 
 # The fields of the engine's tuples that are such tuples, or lists of them.
 PARTS: dict[type, dict[str, type]] = {
@@ -139,7 +139,9 @@ def check_state(state: State, d: int) -> None:
     expect_array(mixture.covariances, "covariances", (m, *shape))
     expect_array(mixture.detail_weights, "detail_weights", (m, 2), least=0.0)
     expect_array(mixture.detail_means, "detail_means", (m, 2, d))
-    expect_array(mixture.detail_covariances, "detail_covariances", (m, 2, *shape))
+    merged = mixture.details_merged
+    expect(merged.dtype == bool and merged.shape == (m, 2), "details_merged", f"{m} pairs of bools")
+    expect_array(mixture.detail_covariances, "detail_covariances", (merged.sum(), *shape))
     for covariances in (mixture.covariances, mixture.detail_covariances):
         variances = structure_of(mixture.covariances).variances(covariances)
         expect((variances >= 0.0).all(), "covariances", "of variances that are not negative")

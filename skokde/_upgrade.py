@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from skokde._engine.mixture import without_diracs
 from skokde._engine.pooling import CONTAMINATIONS, PRIOR_PRECISION
 from skokde._engine.recent import MEMORIES
 
@@ -79,6 +80,8 @@ def upgraded(stored: Mapping[str, Any]) -> dict[str, Any]:
         state = _replaced(state, _with_thresholds_of_15)
     if number <= 15:
         state = _from_15(state)
+    if number <= 16:
+        state = _replaced(state, _without_diracs)
     return state
 
 
@@ -333,3 +336,11 @@ def _from_15(state: dict[str, Any]) -> dict[str, Any]:
         pool = calibration["pool"]
         calibration["pool"] = _with_densities(pool, len(pool["exponents"]) - 1, 1)
     return state | {"_calibration": calibration}
+
+
+def _without_diracs(stored: dict[str, Any]) -> dict[str, Any]:
+    """With the covariances of details that are no Diracs alone."""
+    if "detail_covariances" not in stored:
+        return stored
+    merged, covariances = without_diracs(stored["detail_covariances"])
+    return stored | {"details_merged": merged, "detail_covariances": covariances}

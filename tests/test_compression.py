@@ -14,6 +14,7 @@ from skokde import OnlineKDEDensity
 from skokde._engine import _compression
 from skokde._engine.compression import cluster
 from skokde._engine.kde import Components, components_in, factorize
+from skokde._engine.mixture import Mixture
 from skokde._engine.revitalization import revitalize
 
 pytestmark = pytest.mark.thorough
@@ -117,8 +118,9 @@ def test_what_is_not_merged_keeps_its_bits(covariance_type):
 
     def components(mixture):
         """All that is known of each component, as bytes."""
+        of_details = mixture.all_detail_covariances()
         for i in range(mixture.n_compounds):
-            yield b"".join(array[i].tobytes() for array in mixture)
+            yield b"".join(array[i].tobytes() for array in (*mixture[:6], of_details))
         for i in range(mixture.n_compounds, mixture.n_components):
             yield mixture.counts[i].tobytes() + mixture.means[i].tobytes()
 
@@ -165,7 +167,21 @@ def test_details_of_two_samples_are_the_samples(covariance_type):
     assert (new.n_compounds, new.n_components) == (1, 2)
     np.testing.assert_array_equal(new.detail_means[0], X[:2])
     np.testing.assert_array_equal(new.detail_weights[0], [0.25, 0.75])
-    assert not new.detail_covariances.any()
+    assert not new.details_merged.any()
+
+
+@both_structures
+def test_covariances_of_details_go_with_their_compounds(covariance_type):
+    mixture = twins.learned_mixture(twins.clumps(2, 300), covariance_type, threshold=0.01)
+    m, merged = mixture.n_compounds, mixture.details_merged
+    assert 0 < merged.sum() == len(mixture.detail_covariances) < merged.size
+    of_all = mixture.all_detail_covariances()
+    np.testing.assert_array_equal(of_all.any(axis=tuple(range(2, of_all.ndim))), merged)
+    order = np.random.default_rng(0).permutation(m)
+    for chosen in (order, order[: m // 2], np.arange(m) % 3 == 0, slice(None)):
+        part = Mixture.join([mixture.compounds(chosen)], [mixture.diracs()])
+        np.testing.assert_array_equal(part.all_detail_covariances(), of_all[chosen])
+        np.testing.assert_array_equal(part.means[: part.n_compounds], mixture.means[:m][chosen])
 
 
 @both_structures
@@ -215,7 +231,7 @@ def test_merging_two_compounds_makes_two_details_of_four(covariance_type):
     order = np.argsort(new.detail_means[0][:, 0])
     np.testing.assert_allclose(new.detail_means[0][order], pairs.means[:2], rtol=1e-12)
     np.testing.assert_allclose(
-        new.detail_covariances[0][order], pairs.covariances, rtol=1e-9, atol=1e-14
+        new.all_detail_covariances()[0][order], pairs.covariances, rtol=1e-9, atol=1e-14
     )
 
 

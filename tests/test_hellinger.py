@@ -197,7 +197,11 @@ def test_detail_errors_are_weighted_distances_to_the_detailed_models(d, covarian
     for i in range(mixture.n_compounds):
         distance = hellinger(
             frame,
-            (mixture.detail_weights[i], mixture.detail_means[i], mixture.detail_covariances[i]),
+            (
+                mixture.detail_weights[i],
+                mixture.detail_means[i],
+                mixture.all_detail_covariances()[i],
+            ),
             (np.ones(1), mixture.means[i : i + 1], mixture.covariances[i : i + 1]),
         )
         weight = mixture.counts[i] / mixture.counts.sum()

@@ -275,7 +275,7 @@ def two_components(d, structure, distance):
         covariances=covariance[None],
         detail_weights=np.array([[0.5, 0.5]]),
         detail_means=np.zeros((1, 2, d)),
-        detail_covariances=np.zeros((1, 2, *covariance.shape)),
+        details_merged=np.zeros((1, 2), dtype=bool),
     )
 
 

@@ -1,7 +1,9 @@
 """Bandwidths by prediction: kernels of several widths, and what they are weighted with."""
 
+import gc
 import pickle
 from itertools import pairwise, product
+from weakref import WeakSet, ref
 
 import numpy as np
 import pytest
@@ -591,6 +593,51 @@ def test_groups_that_change_are_scored_at_once():
         np.testing.assert_array_equal(got, build_kde(model._state, settings).log_density(X))
         different.add(got.tobytes())
     assert len(different) == 2
+
+
+def test_of_earlier_states_nothing_is_held():
+    X = twins.clumps(3, 400)
+    model = OnlineKDEDensity().fit(X[:200])
+    before = model._state.partitions
+    model.score_samples(X[:5])
+    kde = ref(model._kde(model._settings()))
+    for row in X[200:]:
+        model.partial_fit(row[None])
+        if model._state.partitions is not before:
+            break
+    gc.collect()
+    assert len(model._state.mixture.counts) > 5
+    assert kde() is None
+
+
+def test_replaced_densities_of_classes_are_let_go_of():
+    X, y = twins.clumps(3, 400), np.arange(400) % 2
+    model = OnlineKDEClassifier(calibrate=False).fit(X[:300], y[:300])
+    model.predict_proba(X[:5])
+    replaced = WeakSet(model.estimators_)
+    model.partial_fit(X[300:], y[300:])
+    gc.collect()
+    assert not replaced
+    model.predict_proba(X[:5])
+    known = WeakSet(model.estimators_)
+    model.predict_proba(X[:5])
+    assert len(known) == 2
+
+
+def test_shapes_of_kernels_hold_the_same_covariances():
+    X = twins.clumps(3, 400)
+    model = OnlineKDEDensity().fit(X)
+    state, settings = model._state, model._settings()
+    grid = Grid.of(state.partitions, settings)
+    families = Experts.of(state.mixture, grid, settings).families
+    assert len(families) == 3
+    assert state.mixture.n_compounds
+    for family in families:
+        assert family.models.unshaped[0] is state.mixture.covariances
+        assert family.models.unshaped[1] is families[0].models.unshaped[1]
+    full, half, diagonal = (family.models.covariances() for family in families)
+    np.testing.assert_allclose(half, 0.5 * (full + np.eye(3) * full), rtol=1e-12)
+    np.testing.assert_array_equal(diagonal, np.diagonal(full, axis1=1, axis2=2))
 
 
 def test_what_is_used_again_is_kept():

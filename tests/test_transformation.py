@@ -166,7 +166,12 @@ def test_compounds_have_about_the_moments_of_their_transformed_samples(covarianc
     if covariance_type == "diag":
         covariance = np.diag(covariance)
     whole = Transformation(np.zeros(3), np.ones(3), covariance)
-    details = np.zeros((1, 2)), np.zeros((1, 2, 3)), np.zeros((1, 2, *covariance.shape))
+    details = (
+        np.zeros((1, 2)),
+        np.zeros((1, 2, 3)),
+        np.zeros((1, 2), dtype=bool),
+        np.zeros((0, *covariance.shape)),
+    )
     compound = Mixture(np.ones(1), X.mean(axis=0)[None], covariance[None], *details)
     new, rows = whole.mixture(compound), whole.rows(X)
     deviation, about = rows.std(axis=0), 0.12 * scale

@@ -753,9 +753,10 @@ def assert_same_moments(got, expected, covariance_type, rtol=1e-10):
 def assert_details_match(mixture, covariance_type, rtol=1e-10):
     """Each detailed model has the mean and covariance of its component."""
     np.testing.assert_allclose(mixture.detail_weights.sum(axis=1), 1.0, rtol=1e-14)
+    of_details = mixture.all_detail_covariances()
     for i in range(mixture.n_compounds):
         expected = 1.0, mixture.means[i], full_covariances(mixture.covariances[i : i + 1])[0]
-        details = full_covariances(mixture.detail_covariances[i])
+        details = full_covariances(of_details[i])
         got = moments(mixture.detail_weights[i], mixture.detail_means[i], details)
         assert_same_moments(got, expected, covariance_type, rtol)
 

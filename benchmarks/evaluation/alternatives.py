@@ -302,7 +302,9 @@ def pseudoinverse(options: argparse.Namespace) -> pd.DataFrame:
 
 
 def rounded(mixture: Mixture) -> Mixture:
-    return Mixture(*(a.astype(np.float32).astype(np.float64) for a in mixture))
+    return Mixture(
+        *(a if a.dtype == bool else a.astype(np.float32).astype(np.float64) for a in mixture)
+    )
 
 
 def float32(options: argparse.Namespace) -> pd.DataFrame:

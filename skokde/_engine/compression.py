@@ -14,7 +14,13 @@ from skokde._engine.bandwidth import KernelFrame
 from skokde._engine.covariance import CovarianceStructure, flatten, structure_of
 from skokde._engine.goldberger import two_means
 from skokde._engine.kde import Components, components_in, factorize
-from skokde._engine.mixture import Mixture, SampleModel, members_of_groups, moments_of_groups
+from skokde._engine.mixture import (
+    Mixture,
+    SampleModel,
+    members_of_groups,
+    moments_of_groups,
+    without_diracs,
+)
 from skokde._engine.whitening import Frame
 
 # Detailed models are clustered under a bandwidth of H / 8.
@@ -186,7 +192,7 @@ def merge_compiled(
         flatten(mixture.covariances),
         mixture.detail_weights,
         np.concatenate([mixture.detail_means.reshape(-1, d), mixture.means[m:]]),
-        flatten(mixture.detail_covariances.reshape(-1, *shape)),
+        flatten(mixture.all_detail_covariances().reshape(-1, *shape)),
         *frame.arrays,
         first_cut,
     )
@@ -196,7 +202,7 @@ def merge_compiled(
         covariances.reshape(-1, *shape),
         detail_weights,
         detail_means,
-        detail_covariances.reshape(-1, 2, *shape),
+        *without_diracs(detail_covariances.reshape(-1, 2, *shape)),
     )
     return merged, order
 
@@ -223,7 +229,7 @@ def merge_groups(
     extended = SampleModel(
         np.append(of_details, mixture.counts[m:]),
         np.concatenate([mixture.detail_means.reshape(-1, d), mixture.means[m:]]),
-        mixture.detail_covariances.reshape(-1, *covariances.shape[1:]),
+        mixture.all_detail_covariances().reshape(-1, *covariances.shape[1:]),
     )
     sides = []
     if len(new):
@@ -237,18 +243,17 @@ def merge_groups(
     ends = np.cumsum([0, *(len(side) for side in sides)])
     everything = np.concatenate([np.empty(0, dtype=np.intp), *sides])
     weights, detail_means, detail_covariances = structure.group_moments(*extended, everything, ends)
+    details = (
+        weights.reshape(-1, 2) / counts[new, None],
+        detail_means.reshape(-1, 2, d),
+        *without_diracs(detail_covariances.reshape(-1, 2, *covariances.shape[1:])),
+    )
+    _, _, _, *kept = mixture.compounds(own)
     out = Mixture(
         counts[order],
         means[order],
         covariances[order[: len(own) + len(new)]],
-        np.concatenate([mixture.detail_weights[own], weights.reshape(-1, 2) / counts[new, None]]),
-        np.concatenate([mixture.detail_means[own], detail_means.reshape(-1, 2, d)]),
-        np.concatenate(
-            [
-                mixture.detail_covariances[own],
-                detail_covariances.reshape(-1, 2, *covariances.shape[1:]),
-            ]
-        ),
+        *(np.concatenate(arrays) for arrays in zip(kept, details, strict=True)),
     )
     return out, order
 

@@ -159,7 +159,7 @@ class LowRankFamily(KernelFamily):
     @cached_property
     def _kernel(self) -> np.ndarray:
         """Covariance (1 + r, d) of a kernel of width one in the frame."""
-        kernels, rank = self.kernels, self.models.covariances(slice(0)).shape[1] - 1
+        kernels, rank = self.kernels, self._in_frame.shape[1] - 1
         if kernels.whole is None:
             return np.ones((1, self.centers.shape[1]))
         factors = np.full(self.centers.shape[1], 1.0 / kernels.spread)

@@ -31,7 +31,7 @@ def detail_errors(mixture: Mixture, frame: Frame, low: float = 0.0) -> np.ndarra
     structure = structure_of(mixture.covariances)
     covariances, of_details = (
         structure.seen_by_kernels(array)
-        for array in (mixture.covariances, mixture.detail_covariances)
+        for array in (mixture.covariances, mixture.all_detail_covariances())
     )
     return _hellinger.detail_errors(
         mixture.counts / mixture.counts.sum(),

@@ -193,7 +193,7 @@ class KernelFamily:
 
     def of_diracs(self, counts: np.ndarray, means: np.ndarray) -> Self:
         """Of Diracs alone, under the same kernels, without single Gaussians."""
-        diracs = Resolutions.of_one(SampleModel(counts, means, self.models.unshaped[:0]))
+        diracs = Resolutions.of_one(SampleModel(counts, means, self.models.unshaped[0][:0]))
         return self.of(diracs._replace(shape=self.models.shape), self.kernels.without_gaussians())
 
     def marginal(self, features: np.ndarray, frame: Frame) -> Self:

@@ -13,7 +13,7 @@ from skokde._engine import recent
 from skokde._engine.compression import merge
 from skokde._engine.experts import one_each
 from skokde._engine.learn import next_limit
-from skokde._engine.mixture import Mixture
+from skokde._engine.mixture import Mixture, without_diracs
 from skokde._engine.state import Settings, State
 
 
@@ -72,10 +72,15 @@ def without_small_details(mixture: Mixture, least: float) -> Mixture:
     """With two halves of the same mean and covariance where a detail stands for few samples."""
     m = mixture.n_compounds
     small = (mixture.counts[:m, None] * mixture.detail_weights).min(axis=1, initial=np.inf) < least
-    weights, means, covariances = (array.copy() for array in mixture[3:])
+    weights, means = mixture.detail_weights.copy(), mixture.detail_means.copy()
+    covariances = mixture.all_detail_covariances()
     weights[small] = 0.5
     means[small] = mixture.means[:m][small][:, None]
     covariances[small] = mixture.covariances[small][:, None]
+    merged, covariances = without_diracs(covariances)
     return mixture._replace(
-        detail_weights=weights, detail_means=means, detail_covariances=covariances
+        detail_weights=weights,
+        detail_means=means,
+        details_merged=merged,
+        detail_covariances=covariances,
     )

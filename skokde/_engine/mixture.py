@@ -48,9 +48,9 @@ class Resolutions(NamedTuple):
     weights : (k,) array
         Sum one at each resolution.
     means : (k, d) array
-    unshaped : (m, ...) array
-        Covariances of the first m components, with all of their correlations; the others are
-        Diracs. Models of several shapes hold the same array.
+    unshaped : tuple of (m_i, ...) arrays
+        Covariances of the first components, those of groups apart from the model's, with all of
+        their correlations; the others are Diracs. Models of several shapes hold the same arrays.
     parts : (k,) array of intp
         The number of each component's part.
     there : (n_parts, n_resolutions) array of bool
@@ -62,7 +62,7 @@ class Resolutions(NamedTuple):
     count: float
     weights: np.ndarray
     means: np.ndarray
-    unshaped: np.ndarray
+    unshaped: tuple[np.ndarray, ...]
     parts: np.ndarray
     there: np.ndarray
     shape: CovarianceStructure | None = None
@@ -72,7 +72,7 @@ class Resolutions(NamedTuple):
         """A single resolution, the model as it is."""
         count, k = model.counts.sum(), model.n_components
         parts, there = np.zeros(k, dtype=np.intp), np.ones((1, 1), dtype=bool)
-        return cls(count, model.counts / count, model.means, model.covariances, parts, there)
+        return cls(count, model.counts / count, model.means, (model.covariances,), parts, there)
 
     @classmethod
     def of(cls, model: SampleModel, partitions: np.ndarray) -> Resolutions:
@@ -94,11 +94,14 @@ class Resolutions(NamedTuple):
         )
         weights = [model.counts[own], counts, model.counts[diracs], model.counts[n:]]
         places = [model.means[own], means, model.means[diracs], model.means[n:]]
+        of_own = model.covariances
+        if not np.array_equal(own, np.arange(len(of_own))):  # else no copy is made
+            of_own = of_own[own]
         return cls(
             count,
             np.concatenate(weights) / count,
             np.concatenate(places),
-            np.concatenate([model.covariances[own], covariances]),
+            (of_own, covariances),
             parts,
             there,
         )
@@ -110,11 +113,21 @@ class Resolutions(NamedTuple):
 
     @property
     def n_compounds(self) -> int:
-        return len(self.unshaped)
+        return sum(map(len, self.unshaped))
 
-    def covariances(self, chosen: np.ndarray | slice = slice(None)) -> np.ndarray:
-        """Covariances (n, d, d) or (n, d) of some compounds or all, made anew for each call."""
-        unshaped = self.unshaped[chosen]
+    def covariances(self, chosen: np.ndarray | None = None) -> np.ndarray:
+        """Covariances (n, d, d) or (n, d) of some compounds or all, made anew for each call.
+
+        Parameters
+        ----------
+        chosen : (m,) array of bool, default=None
+        """
+        blocks = self.unshaped
+        if chosen is not None:
+            ends = np.cumsum([len(block) for block in blocks])
+            chosen = np.split(chosen, ends[:-1])
+            blocks = [block[some] for block, some in zip(blocks, chosen, strict=True)]
+        unshaped = blocks[0] if len(blocks) == 1 else np.concatenate(blocks)
         return unshaped if self.shape is None else self.shape.scored(unshaped)
 
     def marginal(self, features: np.ndarray) -> Resolutions:
@@ -122,7 +135,7 @@ class Resolutions(NamedTuple):
         covariances = self.covariances()
         return self._replace(
             means=self.means.take(features, axis=1),
-            unshaped=structure_of(covariances).marginal(covariances, features),
+            unshaped=(structure_of(covariances).marginal(covariances, features),),
             shape=None,
         )
 
@@ -160,8 +173,10 @@ class Mixture(NamedTuple):
     detail_weights : (m, 2) array
         Weights of the two components of each compound's detailed model, of sum one.
     detail_means : (m, 2, d) array
-    detail_covariances : (m, 2, d, d) or (m, 2, d) array
-        Zero for a component that is a single sample.
+    details_merged : (m, 2) array of bool
+        Which of these components came from merging; the others are Diracs.
+    detail_covariances : (n, d, d) or (n, d) array
+        Of those that did, compound by compound.
     """
 
     counts: np.ndarray
@@ -169,6 +184,7 @@ class Mixture(NamedTuple):
     covariances: np.ndarray
     detail_weights: np.ndarray
     detail_means: np.ndarray
+    details_merged: np.ndarray
     detail_covariances: np.ndarray
 
     @property
@@ -184,7 +200,8 @@ class Mixture(NamedTuple):
             np.empty((0, *shape)),
             np.empty((0, 2)),
             np.empty((0, 2, d)),
-            np.empty((0, 2, *shape)),
+            np.empty((0, 2), dtype=bool),
+            np.empty((0, *shape)),
         )
 
     @classmethod
@@ -195,13 +212,15 @@ class Mixture(NamedTuple):
 
         Parameters
         ----------
-        compounds : list of tuples of the six arrays of a mixture of compounds alone
+        compounds : list of tuples of the arrays of a mixture of compounds alone
         diracs : list of tuples of counts and means
         """
         counts, means = (
             np.concatenate([part[i] for part in [*compounds, *diracs]]) for i in range(2)
         )
-        others = (np.concatenate([part[i] for part in compounds]) for i in range(2, 6))
+        others = (
+            np.concatenate(arrays) for arrays in zip(*(part[2:] for part in compounds), strict=True)
+        )
         return cls(counts, means, *others)
 
     @classmethod
@@ -213,8 +232,8 @@ class Mixture(NamedTuple):
 
     def part(self, chosen: np.ndarray) -> Mixture:
         """Some of the components, chosen by a (k,) array of bool."""
-        m = self.n_compounds
-        return Mixture(self.counts[chosen], self.means[chosen], *(a[chosen[:m]] for a in self[2:]))
+        _, _, *others = self.compounds(chosen[: self.n_compounds])
+        return Mixture(self.counts[chosen], self.means[chosen], *others)
 
     def parted(self, n: int) -> tuple[Mixture, tuple[np.ndarray, np.ndarray]]:
         """The first n components, all compounds among them, and the other Diracs."""
@@ -222,9 +241,18 @@ class Mixture(NamedTuple):
         return self._replace(counts=self.counts[:n], means=self.means[:n]), later
 
     def compounds(self, chosen: np.ndarray | slice) -> tuple[np.ndarray, ...]:
-        """The arrays of some of the compounds, chosen by an (m,) array of bool or a slice."""
-        m = self.n_compounds
-        return (self.counts[:m][chosen], self.means[:m][chosen], *(a[chosen] for a in self[2:]))
+        """The arrays of some of the compounds."""
+        m, merged = self.n_compounds, self.details_merged[chosen]
+        numbers = np.cumsum(self.details_merged).reshape(m, 2) - 1
+        return (
+            self.counts[:m][chosen],
+            self.means[:m][chosen],
+            self.covariances[chosen],
+            self.detail_weights[chosen],
+            self.detail_means[chosen],
+            merged,
+            self.detail_covariances[numbers[chosen][merged]],
+        )
 
     def diracs(self) -> tuple[np.ndarray, np.ndarray]:
         """Counts and means of the Diracs."""
@@ -249,10 +277,28 @@ class Mixture(NamedTuple):
         out[: self.n_compounds] = self.covariances
         return out
 
+    def all_detail_covariances(self) -> np.ndarray:
+        """Covariances (m, 2, d, d) or (m, 2, d) of all details, zero for Diracs."""
+        out = np.zeros((self.n_compounds, 2, *self.covariances.shape[1:]))
+        out[self.details_merged] = self.detail_covariances
+        return out
+
     def without_vanished(self) -> Mixture:
         """Drop components whose count has underflowed, as far as sums of squares go."""
         keep = self.counts > 1e-150 * self.counts.sum()
         return self if keep.all() else self.part(keep)
+
+
+def without_diracs(covariances: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Which details of compounds came from merging, and the covariances of those.
+
+    Parameters
+    ----------
+    covariances : (m, 2, d, d) or (m, 2, d) array
+        Of all details, zero for Diracs.
+    """
+    merged = covariances.any(axis=tuple(range(2, covariances.ndim)))
+    return merged, covariances[merged]
 
 
 def moments_of_groups(

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from skokde._engine.covariance import flatten
 from skokde._engine.goldberger import principal_axis_split
 from skokde._engine.hellinger import detail_errors
-from skokde._engine.mixture import Mixture
+from skokde._engine.mixture import Mixture, without_diracs
 from skokde._engine.whitening import Frame
 
 # The count of a sample, but for rounding.
@@ -39,20 +38,19 @@ def revitalize(mixture: Mixture, frame: Frame, threshold: float) -> Mixture:
     Mixture
         Of the same count, mean and covariance.
     """
-    m = mixture.n_compounds
     revived = may_revive(mixture)
     if revived.any():
         revived &= detail_errors(mixture, frame, low=threshold) > threshold
     if not revived.any():
         return mixture
-    counts = (mixture.counts[:m, None] * mixture.detail_weights)[revived].ravel()
-    means = mixture.detail_means[revived].reshape(-1, mixture.n_features)
-    covariances = mixture.detail_covariances[revived]
-    covariances = covariances.reshape(-1, *covariances.shape[2:])
+    counts, _, _, weights, means, merged, covariances = mixture.compounds(revived)
+    counts, means = (counts[:, None] * weights).ravel(), means.reshape(-1, mixture.n_features)
     # The paper asks for a zero determinant, which clusters of few samples have as well.
-    single = ~flatten(covariances).any(axis=1)
-    split = (counts[~single], means[~single], covariances[~single])
+    merged = merged.ravel()
+    split = (counts[merged], means[merged], covariances)
+    weights, of_halves, halves = principal_axis_split(*split[1:], frame)
+    split += weights, of_halves, *without_diracs(halves)
     return Mixture.join(
-        [mixture.compounds(~revived), (*split, *principal_axis_split(*split[1:], frame))],
-        [(counts[single], means[single]), mixture.diracs()],
+        [mixture.compounds(~revived), split],
+        [(counts[~merged], means[~merged]), mixture.diracs()],
     )
