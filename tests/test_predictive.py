@@ -600,7 +600,7 @@ def test_of_earlier_states_nothing_is_held():
     model = OnlineKDEDensity().fit(X[:200])
     before = model._state.partitions
     model.score_samples(X[:5])
-    kde = ref(model._kde(model._settings()))
+    kde = ref(model._reference_kde_of_all(model._state, model._settings()))
     for row in X[200:]:
         model.partial_fit(row[None])
         if model._state.partitions is not before:
