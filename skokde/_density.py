@@ -722,10 +722,8 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
 
     def _learn_complete(self, X: np.ndarray, weights: np.ndarray, settings: Settings) -> None:
         """Learn rows of which no value is missing."""
-        before, self._state = (
-            self._state,
-            learn(self._state, X, weights, settings, self._references()),
-        )
+        before = self._state
+        self._state = learn(before, X, weights, settings, self._references())
         # One by one, so that the sum does not depend on the blocks.
         self._n_samples_seen = reduce(add, weights.tolist(), self._n_samples_seen)
         # After a compression nothing that was made before is of use, and it is most of the memory.

@@ -486,9 +486,10 @@ class OnlineKDERegressor(MultiOutputMixin, RegressorMixin, BaseWithDensity):
                 mixture, order = state.mixture, np.lexsort(state.mixture.means.T)
                 mixture = mixture._replace(counts=mixture.counts[order], means=mixture.means[order])
                 changed = state._replace(mixture=mixture)
-            # What most of the rows to come change nothing of is kept for the next density.
-            kept = self._snapshot.lasting("kept", None, Snapshot)
-            return density._copied({"_state": changed, "_snapshot": Snapshot(kept)})
+            # What most of the rows to come change nothing of is taken over by the next density.
+            latest = self._snapshot.lasting("latest", None, dict)
+            latest["snapshot"] = Snapshot(latest.get("snapshot"))
+            return density._copied({"_state": changed, "_snapshot": latest["snapshot"]})
 
         return self._snapshot.get("asked", settings.key, make)
 

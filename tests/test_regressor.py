@@ -465,6 +465,23 @@ def test_in_the_tools_of_scikit_learn():
     np.testing.assert_array_equal(search.best_estimator_.predict(X), expected)
 
 
+def test_most_rows_change_nothing_of_what_predictions_take_long_to_make(monkeypatch):
+    made, make = [], skokde._density.reference_kde
+
+    def counted(*args, **settings):
+        made.append(args)
+        return make(*args, **settings)
+
+    monkeypatch.setattr(skokde._density, "reference_kde", counted)
+    X, y = make_friedman1(440, random_state=0)
+    model = OnlineKDERegressor().fit(X[:400], y[:400])
+    for row, output in zip(X[400:], y[400:], strict=True):
+        model.predict(row[None])
+        model.partial_fit(row[None], [output])
+    # One as it is, and one where the samples have become a good many more.
+    assert 0 < len(made) <= 4
+
+
 def test_threads_change_nothing():
     X, y = waves(300)
     fitted = [OnlineKDERegressor(n_jobs=n).fit(X, y) for n in (1, 2)]
