@@ -941,7 +941,7 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
             ("memories", target is None),
             key,
             lambda: (state.mixture.covariances, reference_memories(state, settings)),
-            n_kept=2,
+            n_kept=n_references(settings),
         )[1]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from skokde._engine.mixture import without_diracs
+from skokde._engine.mixture import merged_details
 from skokde._engine.pooling import CONTAMINATIONS, PRIOR_PRECISION
 from skokde._engine.recent import MEMORIES
 
@@ -81,7 +81,7 @@ def upgraded(stored: Mapping[str, Any]) -> dict[str, Any]:
     if number <= 15:
         state = _from_15(state)
     if number <= 16:
-        state = _replaced(state, _without_diracs)
+        state = _replaced(state, _with_details_of_17)
     return state
 
 
@@ -338,9 +338,9 @@ def _from_15(state: dict[str, Any]) -> dict[str, Any]:
     return state | {"_calibration": calibration}
 
 
-def _without_diracs(stored: dict[str, Any]) -> dict[str, Any]:
+def _with_details_of_17(stored: dict[str, Any]) -> dict[str, Any]:
     """With the covariances of details that are no Diracs alone."""
     if "detail_covariances" not in stored:
         return stored
-    merged, covariances = without_diracs(stored["detail_covariances"])
+    merged, covariances = merged_details(stored["detail_covariances"])
     return stored | {"details_merged": merged, "detail_covariances": covariances}

@@ -18,8 +18,8 @@ from skokde._engine.mixture import (
     Mixture,
     SampleModel,
     members_of_groups,
+    merged_details,
     moments_of_groups,
-    without_diracs,
 )
 from skokde._engine.whitening import Frame
 
@@ -202,7 +202,7 @@ def merge_compiled(
         covariances.reshape(-1, *shape),
         detail_weights,
         detail_means,
-        *without_diracs(detail_covariances.reshape(-1, 2, *shape)),
+        *merged_details(detail_covariances.reshape(-1, 2, *shape)),
     )
     return merged, order
 
@@ -246,7 +246,7 @@ def merge_groups(
     details = (
         weights.reshape(-1, 2) / counts[new, None],
         detail_means.reshape(-1, 2, d),
-        *without_diracs(detail_covariances.reshape(-1, 2, *covariances.shape[1:])),
+        *merged_details(detail_covariances.reshape(-1, 2, *covariances.shape[1:])),
     )
     _, _, _, *kept = mixture.compounds(own)
     out = Mixture(

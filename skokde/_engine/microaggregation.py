@@ -13,7 +13,7 @@ from skokde._engine import recent
 from skokde._engine.compression import merge
 from skokde._engine.experts import one_each
 from skokde._engine.learn import next_limit
-from skokde._engine.mixture import Mixture, without_diracs
+from skokde._engine.mixture import Mixture, merged_details
 from skokde._engine.state import Settings, State
 
 
@@ -77,7 +77,7 @@ def without_small_details(mixture: Mixture, least: float) -> Mixture:
     weights[small] = 0.5
     means[small] = mixture.means[:m][small][:, None]
     covariances[small] = mixture.covariances[small][:, None]
-    merged, covariances = without_diracs(covariances)
+    merged, covariances = merged_details(covariances)
     return mixture._replace(
         detail_weights=weights,
         detail_means=means,

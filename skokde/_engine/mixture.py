@@ -289,7 +289,7 @@ class Mixture(NamedTuple):
         return self if keep.all() else self.part(keep)
 
 
-def without_diracs(covariances: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def merged_details(covariances: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Which details of compounds came from merging, and the covariances of those.
 
     Parameters

@@ -6,7 +6,7 @@ import numpy as np
 
 from skokde._engine.goldberger import principal_axis_split
 from skokde._engine.hellinger import detail_errors
-from skokde._engine.mixture import Mixture, without_diracs
+from skokde._engine.mixture import Mixture, merged_details
 from skokde._engine.whitening import Frame
 
 # The count of a sample, but for rounding.
@@ -49,7 +49,7 @@ def revitalize(mixture: Mixture, frame: Frame, threshold: float) -> Mixture:
     merged = merged.ravel()
     split = (counts[merged], means[merged], covariances)
     weights, of_halves, halves = principal_axis_split(*split[1:], frame)
-    split += weights, of_halves, *without_diracs(halves)
+    split += weights, of_halves, *merged_details(halves)
     return Mixture.join(
         [mixture.compounds(~revived), split],
         [(counts[~merged], means[~merged]), mixture.diracs()],
