@@ -31,6 +31,7 @@ from skokde._engine.pooling import LogLinearPool, learn_pool
 from skokde._engine.recent import counts_of_runs
 from skokde._engine.shrinkage import pooled_within_covariance
 from skokde._engine.state import Settings, State
+from skokde._engine.steady_pool import SteadyPool
 from skokde._engine.transformation import Transformation
 from skokde._pooled_ratios import (
     found_feature_weights,
@@ -111,6 +112,9 @@ class Calibration(NamedTuple):
     Attributes
     ----------
     pool : LogLinearPool
+        Where the memory is found by prediction it follows the stream.
+    steady : SteadyPool or None
+        Beside it then, from the first window on.
     covariance : (d, d) or (d,) array, or None
         Within the classes, at the last checkpoint. None while there are few rows for the features:
         each one may change much of it then.
@@ -139,6 +143,7 @@ class Calibration(NamedTuple):
     """
 
     pool: LogLinearPool
+    steady: SteadyPool | None
     covariance: np.ndarray | None
     transformation: Transformation | None
     feature_weights: np.ndarray | None
@@ -155,14 +160,18 @@ class Calibration(NamedTuple):
     @classmethod
     def start(cls, n_classes: int) -> Calibration:
         pool = LogLinearPool.start(n_classes, np.array([1.0, 0.0, 0.0]))
-        return cls(pool, *4 * [None], 0, 0, FIRST_CHECKPOINT, *5 * [None])
+        return cls(pool, *5 * [None], 0, 0, FIRST_CHECKPOINT, *5 * [None])
 
     def adapted(self, settings: Settings) -> Calibration:
         """With a pool of the settings' densities, if they are others than before."""
         pool = self.pool.adapted(settings.first_exponents)
         if pool is self.pool:
             return self
-        return self._replace(pool=pool, histograms=None, replay=None)
+        return self._replace(pool=pool, steady=None, histograms=None, replay=None)
+
+    def scored_pool(self) -> LogLinearPool:
+        """The pool, averaged with the steady one if there is one."""
+        return self.pool if self.steady is None else self.steady.mixed_with(self.pool)
 
     def grown(self, chosen: np.ndarray, n_classes: int) -> Calibration:
         """With more classes, the old ones having new numbers among them."""
@@ -183,11 +192,10 @@ class Calibration(NamedTuple):
         if replay is not None:
             replay = replay._replace(codes=chosen[replay.codes])
         last = None if self.last is None else (self.last[0], int(chosen[self.last[1]]))
-        pool = LogLinearPool.start(n_classes, self.pool.exponents)
-        pool = pool.with_classes(chosen, self.pool)
         histograms = self.histograms and self.histograms.grown(chosen, n_classes)
         return self._replace(
-            pool=pool,
+            pool=self.pool.grown(chosen, n_classes),
+            steady=self.steady and self.steady.grown(chosen, n_classes),
             histograms=histograms,
             pending=pending,
             replay=replay,
@@ -202,6 +210,7 @@ class Calibration(NamedTuple):
         n = 2 if self.sample is not None else int(self.histograms is not None)
         return self._replace(
             pool=self.pool.without_last(n),
+            steady=self.steady and self.steady.without_last(n),
             # Quantiles, and edges of bins, are values of rows.
             transformation=None,
             histograms=None,
@@ -416,22 +425,20 @@ class Calibration(NamedTuple):
         kept = voting_rows(pending.newest, self.sample, states, settings)
         kept = kept and kept.of_classes(seen)
         others = log_ratios_besides(states, used.rows, own, settings, kept)
-        pool = self.pool
+        pool, steady = self.pool, self.steady
         if len(seen) > 1:  # else there is nothing to tell apart
             count = float(pending.class_count[seen].mean())
             first = pool.tempered_at_first(count, used.rows.shape[1])
-            learned = learn_pool(
-                first.of_classes(seen),
-                np.log(shares[seen]),
-                np.concatenate([log_densities, others]),
-                codes,
-                used.counts,
-                n_samples,
-            )
-            pool = pool.with_classes(seen, learned)
+            terms = np.concatenate([log_densities, others])
+            predicted = np.log(shares[seen]), terms, codes, used.counts, n_samples
+            pool = pool.with_classes(seen, learn_pool(first.of_classes(seen), *predicted))
+            if settings.memories:
+                short = settings.of_short_memories
+                steady = self.steady or SteadyPool.beside(first, short)
+                steady = steady.learned(first, seen, *predicted, short)
         own = np.maximum(log_densities[:, rows[-n:], codes[-n:]].T, LOWEST)
         replay = earlier.followed_by(new._replace(log_densities=own))
-        return calibration._replace(pool=pool, replay=replay.last(n_kept(shares)))
+        return calibration._replace(pool=pool, steady=steady, replay=replay.last(n_kept(shares)))
 
 
 def differ(rows: np.ndarray, others: np.ndarray) -> np.ndarray:

@@ -134,7 +134,9 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         those of the nearest samples' votes, by distances of features and by whitened ones, and of
         those of short memories, or else of a sample of rows, as far as they vote; "histograms" has
         that of what single features tell, if they are asked; "offset" the b_c; "contamination" is
-        the share of rows of which nothing tells.
+        the share of rows of which nothing tells. Where the memory is found by prediction all of
+        these are averages of two pools, and "steady" is the share of the one that has no short
+        memories, from 0 to 1; else it is 0.
     n_features_in_ : int
         Number of features seen.
     feature_names_in_ : ndarray of shape (n_features,)
@@ -672,7 +674,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
                 f"{name!r} object has no attribute 'calibration_weights_' before it is fitted"
             )
         settings = self._scoring_settings()
-        pool = self._pool(settings)
+        pool, steady = self._pool(settings), self._calibration.adapted(settings).steady
         n_sides, n = settings.n_sides, settings.n_pooled_transformed
         n_densities = settings.n_densities
         scale = n_densities + settings.n_linear
@@ -689,6 +691,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
             "histograms": histograms,
             "offset": pool.offsets.copy(),
             "contamination": pool.contamination,
+            "steady": 0.0 if steady is None else steady.share,
         }
 
     @property
@@ -782,7 +785,9 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
 
     def _pool(self, settings: Settings) -> LogLinearPool:
         """The pool of all that is pooled."""
-        pool, d = self._calibration.pool.adapted(settings.first_exponents), self.n_features_in_
+        calibration, d = self._calibration.adapted(settings), self.n_features_in_
+        pools = calibration.pool, calibration.steady
+        pool = self._snapshot.lasting("pool", pools, calibration.scored_pool)
         if pool.count > 0.0:  # single rows feel what else would be asked for
             return pool
         count = float(self.class_count_.sum() / np.count_nonzero(self._is_seen()))

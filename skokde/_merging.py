@@ -112,8 +112,9 @@ def merged_calibration(
         # It follows the stream, and is as in the newest model unless that knows far less.
         most = max(calibration.pool.count for calibration in calibrations)
         latest = [c for c in calibrations if 2.0 * c.pool.count >= most][-1]
-        pool, replay = latest.pool, latest.replay
+        pool, steady, replay = latest.pool, latest.steady, latest.replay
     else:
+        steady = None
         pool, replay = relearned(
             models, predicted, class_count, position, sample, settings, in_threads
         )
@@ -122,6 +123,7 @@ def merged_calibration(
         histograms = found_histograms(predicted, replay, settings)
     return Calibration(
         pool,
+        steady,
         settings.shrinkage_target,
         settings.transformation,
         settings.feature_weights,

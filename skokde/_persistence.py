@@ -20,20 +20,23 @@ from skokde._engine.mixture import Mixture
 from skokde._engine.pooling import CONTAMINATIONS, LogLinearPool
 from skokde._engine.recent import MEMORIES
 from skokde._engine.state import Recent, State
+from skokde._engine.steady_pool import SteadyPool
 from skokde._engine.transformation import Transformation
 from skokde._incomplete import Waiting
 from skokde._replay import NewestRows, ReplayBuffer, SampledRows
 from skokde._validation import TINY
 
 # To be raised when what is stored changes; older formats stay readable.
-FORMAT = 17
+FORMAT = 18
 
 # The fields of the engine's tuples that are such tuples, or lists of them.
 PARTS: dict[type, dict[str, type]] = {
     State: {"mixture": Mixture, "recent": Recent},
     PendingBatch: {"states": State, "newest": NewestRows},
+    SteadyPool: {"pool": LogLinearPool},
     Calibration: {
         "pool": LogLinearPool,
+        "steady": SteadyPool,
         "transformation": Transformation,
         "histograms": Histograms,
         "pending": PendingBatch,
@@ -103,9 +106,14 @@ def _is_of_floats(array: Any, shape: tuple[int, ...]) -> bool:
     )
 
 
-def expect_number(value: Any, name: str) -> None:
-    """Expect a finite number that is not negative."""
-    expect(isinstance(value, Real) and 0.0 <= value < np.inf, name, "a finite number from 0 on")
+def expect_number(value: Any, name: str, *, least: float = 0.0) -> None:
+    """Expect a finite number that is not below another one."""
+    finite = isinstance(value, Real) and np.isfinite(value)
+    expect(
+        finite and value >= least,
+        name,
+        "a finite number" + (f" from {least:g} on" if least > -np.inf else ""),
+    )
 
 
 def expect_whole(value: Any, name: str, least: int, most: int | None = None) -> None:
@@ -208,16 +216,12 @@ def check_calibration(calibration: Calibration, n_classes: int, d: int) -> None:
     """Raise unless this can be the calibration of so many classes and features."""
     expect(isinstance(calibration, Calibration), "calibration")
     pool, pending, replay = calibration.pool, calibration.pending, calibration.replay
-    expect(isinstance(pool, LogLinearPool), "pool")
-    n_densities = len(np.atleast_1d(pool.exponents))
+    n_densities = len(np.atleast_1d(getattr(pool, "exponents", 0.0)))
     expect(n_densities > 2, "pool's exponents", "three or more")
-    expect_array(pool.exponents, "pool's exponents", (n_densities,), least=0.0)
-    expect_array(pool.offsets, "pool's offsets", (n_classes,))
-    n = n_densities + n_classes
-    expect_array(pool.precision, "pool's precision", (n, n))
-    expect_number(pool.count, "pool's count")
-    shape = (len(CONTAMINATIONS),)
-    expect_array(pool.log_likelihoods, "pool's log-likelihoods", shape)
+    check_pool(pool, n_densities, n_classes)
+    if calibration.steady is not None:
+        check_pool(calibration.steady.pool, n_densities, n_classes)
+        expect_number(calibration.steady.log_odds, "steady pool's log-odds", least=-np.inf)
     expect_whole(calibration.position, "position", 0)
     expect_whole(calibration.refreshed, "refreshed", 0)
     expect_whole(calibration.next_checkpoint, "next_checkpoint", 0)
@@ -271,6 +275,18 @@ def check_calibration(calibration: Calibration, n_classes: int, d: int) -> None:
         check_newest(pending.newest, n_classes, d)
     check_newest(calibration.newest, n_classes, d)
     check_sample(calibration.sample, n_classes, d)
+
+
+def check_pool(pool: LogLinearPool, n_densities: int, n_classes: int) -> None:
+    """Raise unless this can be a pool of so many densities and classes."""
+    expect(isinstance(pool, LogLinearPool), "pool")
+    expect_array(pool.exponents, "pool's exponents", (n_densities,), least=0.0)
+    expect_array(pool.offsets, "pool's offsets", (n_classes,))
+    n = n_densities + n_classes
+    expect_array(pool.precision, "pool's precision", (n, n))
+    expect_number(pool.count, "pool's count")
+    shape = (len(CONTAMINATIONS),)
+    expect_array(pool.log_likelihoods, "pool's log-likelihoods", shape)
 
 
 def check_newest(newest: NewestRows | None, n_classes: int, d: int) -> None:

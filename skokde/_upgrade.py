@@ -82,6 +82,8 @@ def upgraded(stored: Mapping[str, Any]) -> dict[str, Any]:
         state = _from_15(state)
     if number <= 16:
         state = _replaced(state, _with_details_of_17)
+    if number <= 17:
+        state = _from_17(state)
     return state
 
 
@@ -344,3 +346,10 @@ def _with_details_of_17(stored: dict[str, Any]) -> dict[str, Any]:
         return stored
     merged, covariances = merged_details(stored["detail_covariances"])
     return stored | {"details_merged": merged, "detail_covariances": covariances}
+
+
+def _from_17(state: dict[str, Any]) -> dict[str, Any]:
+    """With no steady pool yet: it is made when the next rows are predicted."""
+    if "_calibration" not in state:
+        return state
+    return state | {"_calibration": state["_calibration"] | {"steady": None}}

@@ -242,6 +242,9 @@ VARIANTS: dict[str, Variant] = {
     "the same, D_th 0.07": Variant({"compression_threshold": 0.07}, {CLUSTER: _merged_again}),
     "diagonal covariances": Variant({"covariance_type": "diag"}),
     "memory by prediction": Variant({"forgetting_factor": "predictive"}),
+    "memory by prediction, no steady pool": Variant(
+        {"forgetting_factor": "predictive"}, {"skokde._engine.steady_pool.SteadyPool.share": 0.0}
+    ),
     "D_th 0.03": Variant({"compression_threshold": 0.03}),
     "D_th 0.05": Variant({"compression_threshold": 0.05}),
     "D_th 0.08": Variant({"compression_threshold": 0.08}),

@@ -168,6 +168,10 @@ class LogLinearPool(NamedTuple):
         precision = self.precision[np.ix_(at, at)]
         return self._replace(exponents=self.exponents[kept], precision=precision)
 
+    def grown(self, chosen: np.ndarray, n_classes: int) -> Self:
+        """With more classes, the old ones having new numbers among them."""
+        return self.start(n_classes, self.exponents).with_classes(chosen, self)
+
     def _places(self, chosen: np.ndarray) -> np.ndarray:
         n = len(self.exponents)
         return np.append(np.arange(n), n + chosen)
@@ -234,12 +238,15 @@ class LogLinearPool(NamedTuple):
             least = fewer
         return self.with_weights(least.weights)
 
-    def without_last(self, n: int) -> Self:
-        """With the weights that are best where so many of the last exponents are zero."""
-        if n == 0:
+    def without(self, zero: np.ndarray) -> Self:
+        """With the weights that are best where some exponents, an array of bool, are zero."""
+        if not self.exponents[zero].any():
             return self
-        last = np.arange(len(self.exponents)) >= len(self.exponents) - n
-        return self.with_weights(self._least_loss_without(last).weights)
+        return self.with_weights(self._least_loss_without(zero).weights)
+
+    def without_last(self, n: int) -> Self:
+        """The same where so many of the last exponents are zero."""
+        return self.without(np.arange(len(self.exponents)) >= len(self.exponents) - n)
 
     @property
     def allowed_rise(self) -> float:

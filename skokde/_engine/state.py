@@ -180,6 +180,18 @@ class Settings(NamedTuple):
         """
         return self.n_distances + (max(len(self.memories), 1) if self.n_distances else 0)
 
+    @property
+    def of_short_memories(self) -> np.ndarray:
+        """Which of the terms of a pool are of short memories, (n_terms,) array of bool."""
+        short = np.zeros(len(self.first_exponents), dtype=bool)
+        if self.memories:
+            discriminants, scale = self.n_densities, self.n_densities + self.n_linear
+            votes = scale + 1
+            short[self.n_pooled : discriminants] = True
+            short[discriminants + 1 : scale] = True
+            short[votes + self.n_distances : votes + self.n_votes] = True
+        return short
+
     def distance_of_vote(self, number: int) -> int:
         """The number of the distance that a vote goes by: that of features is the first one."""
         return number if number < self.n_distances else 0
