@@ -679,7 +679,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         n_densities = settings.n_densities
         scale = n_densities + settings.n_linear
         ends = [n, settings.n_pooled, n_densities, scale, scale + 1, scale + 1 + settings.n_votes]
-        parts = np.split(pool.exponents, ends)
+        parts = np.split(pool.exponents.copy(), ends)
         transformed, density, memory, discriminant, scale, neighbors, histograms = parts
         return {
             "transformed": transformed.reshape(-1, n_sides),

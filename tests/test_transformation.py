@@ -359,9 +359,10 @@ def test_what_the_calibration_has_learned_is_told(covariance_type, memory):
     with pytest.raises(AttributeError, match="before it is fitted"):
         _ = classifier.calibration_weights_
     classifier.fit(X, y)
-    told, pool = classifier.calibration_weights_, classifier._calibration.pool
+    told, pool = classifier.calibration_weights_, classifier._calibration.scored_pool()
     n_shapes = {"full": 2, "diag": 1}[covariance_type]  # and distances of votes
-    shapes = {name: part.shape for name, part in told.items() if name != "contamination"}
+    numbers = "contamination", "steady"
+    shapes = {name: part.shape for name, part in told.items() if name not in numbers}
     assert shapes == {
         "transformed": (n_shapes, 2),
         "density": (1, 2),
@@ -376,7 +377,9 @@ def test_what_the_calibration_has_learned_is_told(covariance_type, memory):
     np.testing.assert_array_equal(np.concatenate(exponents), pool.exponents)
     np.testing.assert_array_equal(told["offset"], pool.offsets)
     assert told["contamination"] == pool.contamination
-    told["offset"][:] = np.nan  # which changes nothing
+    assert told["steady"] == 0.0 if memory == 1.0 else 0.0 < told["steady"] < 1.0
+    for part in shapes:
+        told[part][:] = np.nan  # which changes nothing
     assert np.isfinite(classifier.predict_proba(X)).all()
     # Before any prediction it is Bayes' rule, less sure of itself.
     young = OnlineKDEClassifier(covariance_type=covariance_type).fit(X[:10], y[:10])
