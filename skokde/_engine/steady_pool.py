@@ -3,9 +3,9 @@
 Not in the paper. Where the memory is found by prediction a pool has more to weigh: densities,
 discriminants and votes of short memories. What they are worth changes with the stream, so it is
 learned from the newest predictions; where nothing changes, that is noise. A second pool has none of
-them, and remembers what it predicts. By how well both told the newest classes it follows what each
-counts: what is scored is the average of their weights, in proportion to a geometric mean of their
-probabilities. As the log-loss is convex in the weights, that is no worse than they are on average.
+them, and remembers more predictions. What each of the two counts goes by how well both predicted
+the newest classes. What is scored is the average of their weights, and so a geometric mean of their
+probabilities; since the log-loss is convex in the weights, it is no worse than they are on average.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class SteadyPool(NamedTuple):
 
     @classmethod
     def beside(cls, pool: LogLinearPool, short: np.ndarray) -> Self:
-        """At first it is as another pool, without short memories.
+        """At first it is another pool, without short memories.
 
         Parameters
         ----------
