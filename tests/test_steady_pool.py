@@ -70,7 +70,7 @@ def test_the_share_follows_what_told_the_classes(right):
     later = predictions(right, seed=1)
     learned = steady.learned(following, np.arange(2), *later, 1e9, SHORT)
     gain = log_likelihood(steady.pool, *later) - log_likelihood(following, *later)
-    assert learned.log_odds == pytest.approx(EVIDENCE_LEFT**40 * gain, rel=1e-12)
+    assert learned.log_odds == pytest.approx(EVIDENCE_LEFT**40 * gain, rel=1e-9)
     if right == 1:
         assert learned.share < 0.01
     assert learned.pool.exponents[1] == 0.0
@@ -96,7 +96,7 @@ def test_it_remembers_as_many_predictions_as_there_are_samples():
         )
     assert following.count == pytest.approx(MEMORY * n)
     assert steady.pool.count == pytest.approx(n)
-    np.testing.assert_array_equal(steady.pool.weights, steady_alone.weights)
+    np.testing.assert_allclose(steady.pool.weights, steady_alone.weights, rtol=1e-9, atol=1e-12)
 
 
 def test_the_average_is_a_geometric_mean_of_probabilities():
@@ -108,7 +108,7 @@ def test_the_average_is_a_geometric_mean_of_probabilities():
     own, other, together = (a - a[:, :1] for a in each)
     np.testing.assert_allclose(together, share * own + (1.0 - share) * other, atol=1e-12)
     assert mixed.count == following.count
-    assert min(steady.pool.contamination, following.contamination) <= mixed.contamination
+    assert mixed.contamination == pytest.approx(following.contamination, rel=1e-9)
 
 
 @pytest.mark.parametrize("log_odds", [-1e6, 1e6])
