@@ -675,11 +675,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
             )
         settings = self._scoring_settings()
         pool, steady = self._pool(settings), self._calibration.adapted(settings).steady
-        n_sides, n = settings.n_sides, settings.n_pooled_transformed
-        n_densities = settings.n_densities
-        scale = n_densities + settings.n_linear
-        ends = [n, settings.n_pooled, n_densities, scale, scale + 1, scale + 1 + settings.n_votes]
-        parts = np.split(pool.exponents.copy(), ends)
+        n_sides, parts = settings.n_sides, np.split(pool.exponents.copy(), settings.ends_of_terms)
         transformed, density, memory, discriminant, scale, neighbors, histograms = parts
         return {
             "transformed": transformed.reshape(-1, n_sides),

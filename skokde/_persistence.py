@@ -108,9 +108,8 @@ def _is_of_floats(array: Any, shape: tuple[int, ...]) -> bool:
 
 def expect_number(value: Any, name: str, *, least: float = 0.0) -> None:
     """Expect a finite number that is not below another one."""
-    finite = isinstance(value, Real) and np.isfinite(value)
     expect(
-        finite and value >= least,
+        isinstance(value, Real) and -np.inf < value < np.inf and value >= least,
         name,
         "a finite number" + (f" from {least:g} on" if least > -np.inf else ""),
     )

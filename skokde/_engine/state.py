@@ -181,15 +181,25 @@ class Settings(NamedTuple):
         return self.n_distances + (max(len(self.memories), 1) if self.n_distances else 0)
 
     @property
+    def ends_of_terms(self) -> list[int]:
+        """Where the terms of each kind end in a pool; after the last ones there are histograms.
+
+        They are groups of experts in transformed coordinates and in the data's, short memories,
+        discriminants, that of the classes' scales, and votes.
+        """
+        densities = self.n_pooled_transformed, self.n_pooled, self.n_densities
+        discriminants = self.n_densities + self.n_linear
+        return [*densities, discriminants, discriminants + 1, discriminants + 1 + self.n_votes]
+
+    @property
     def of_short_memories(self) -> np.ndarray:
         """Which of the terms of a pool are of short memories, (n_terms,) array of bool."""
         short = np.zeros(len(self.first_exponents), dtype=bool)
         if self.memories:
-            discriminants, scale = self.n_densities, self.n_densities + self.n_linear
-            votes = scale + 1
-            short[self.n_pooled : discriminants] = True
-            short[discriminants + 1 : scale] = True
-            short[votes + self.n_distances : votes + self.n_votes] = True
+            _, groups, memories, discriminants, scale, votes = self.ends_of_terms
+            short[groups:memories] = True
+            short[memories + 1 : discriminants] = True
+            short[scale + self.n_distances : votes] = True
         return short
 
     def distance_of_vote(self, number: int) -> int:
