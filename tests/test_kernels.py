@@ -14,6 +14,7 @@ from skokde._engine import (
     _append,
     _compression,
     _expert_weights,
+    _feature_weights,
     _goldberger,
     _hellinger,
     _log_density,
@@ -108,6 +109,28 @@ def test_nearest_components(d, n_nearest):
     for wrong in (-1, 30):
         with pytest.raises(ValueError, match="numbers of components"):
             _neighbors.nearest_components(*arguments[:2], intp([wrong]), n_nearest)
+
+
+@pytest.mark.parametrize("n_voters", [1, 2, 12])
+@pytest.mark.parametrize("d", [1, 3, 4, 9])
+def test_loss_of_votes(d, n_voters):
+    for seed in SEEDS:
+        rng = np.random.default_rng(seed)
+        # Some are equally far, and some so far that they have no vote.
+        squares = rng.choice([0.0, 0.5, 1.0, 1e4, 1e12], size=(7, n_voters, d))
+        arguments = (
+            rng.uniform(0.1, 3.0, size=d),
+            squares if seed else rng.exponential(size=(7, n_voters, d)),
+            rng.choice([0.0, 0.3, 1.0, 2.5], size=(7, n_voters)),
+            rng.random((7, n_voters)) < 0.5,
+            rng.choice([0.0, 0.2, 5.0], size=7),
+            rng.uniform(0.01, 0.1, size=7),
+            rng.choice([0.0, 0.3, 2.0], size=7),
+            0.1,
+        )
+        got, expected = (f.loss_of_votes(*arguments) for f in (_feature_weights, twins))
+        assert got[0] == pytest.approx(expected[0], rel=1e-12)
+        np.testing.assert_allclose(got[1], expected[1], rtol=1e-9, atol=1e-9)
 
 
 def test_no_sample_votes_for_itself_alone():
@@ -1199,6 +1222,19 @@ def entries(covariance_type):
             _compression.cluster, (*mixture, *factors, np.array([0.1, 0.2]), axis, -1), free=(6,)
         ),
         Entry(_compression.merge, (pairs, *mixture, halves, extended, every[2], *frame, axis)),
+        Entry(
+            _feature_weights.loss_of_votes,
+            (
+                np.ones(2),
+                np.ones((4, 3, 2)),
+                np.ones((4, 3)),
+                np.ones((4, 3), dtype=bool),
+                np.ones(4),
+                np.ones(4),
+                np.ones(4),
+                0.1,
+            ),
+        ),
         Entry(_goldberger.principal_axes, (covs, d), free=(0,)),
         Entry(_goldberger.two_means, (members, *mixture, axis), free=(0, 3)),
         Entry(_hellinger.local_error, (members, *mixture, *factors, np.empty(0)), free=(0, 7)),
@@ -1261,6 +1297,7 @@ def test_no_compiled_function_is_missing_here():
         _append,
         _compression,
         _expert_weights,
+        _feature_weights,
         _goldberger,
         _hellinger,
         _log_density,

@@ -794,6 +794,21 @@ def nearest_components(points, counts, chosen, n_nearest):
     return nearest, squares
 
 
+def loss_of_votes(factors, squares, counts, agree, precisions, prior, times, prior_count):
+    loss, slopes = 0.0, np.zeros(len(factors))
+    for i in range(len(squares)):
+        exponents = [-0.5 * precisions[i] * (factors @ voter) for voter in squares[i]]
+        along = [-0.5 * precisions[i] * voter for voter in squares[i]]
+        nearest = np.argmax(exponents)
+        votes = counts[i] * np.exp(np.array(exponents) - exponents[nearest])
+        votes_along = votes[:, None] * (np.array(along) - along[nearest])
+        share = (votes[agree[i]].sum() + prior[i]) / (votes.sum() + prior_count)
+        loss -= times[i] * np.log(share)
+        slopes -= times[i] * votes_along[agree[i]].sum(axis=0) / (votes[agree[i]].sum() + prior[i])
+        slopes += times[i] * votes_along.sum(axis=0) / (votes.sum() + prior_count)
+    return loss, slopes
+
+
 def distinct_groups(partitions, n_components, n_compounds):
     n_groups = partitions.max(axis=1, initial=-1) + 1
     groups = [

@@ -12,6 +12,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.optimize import minimize
 
+from skokde._engine._feature_weights import loss_of_votes
 from skokde._engine._neighbors import nearest_components
 from skokde._engine.neighbors import N_NEAREST, PRIOR_COUNT, WIDTH, Neighbors
 
@@ -21,12 +22,11 @@ MOST_PREDICTED = 512
 N_VOTERS = 12
 MOST_DIFFERENCES = 1_000_000
 # Logarithms of weights have a standard normal distribution before any prediction, and are never
-# farther from zero than this. So many steps are made with the same near samples; then, unless no
-# logarithm has changed by so much, these are found anew, so many times at most.
+# farther from zero than this. So many steps are made, by those that are near before any of them;
+# fewer, if one lessens the loss by no more than this share of it.
 FARTHEST_LOG = 5.0
 MOST_STEPS = 8
-SETTLED = 0.3
-MOST_ROUNDS = 4
+LEAST_GAIN = 1e-3
 # Points are no farther out than this: what is that far tells nothing of features, but squares of it
 # must not be all that counts.
 FARTHEST_POINT = 1e6
@@ -35,7 +35,9 @@ SMALLEST_VARIANCE = 1e-12
 
 
 def learn_feature_weights(neighbors: Neighbors, weights: np.ndarray | None = None) -> np.ndarray:
-    """Factors (d,) of points, whose product is one, by which near samples predict best.
+    """Factors (d,) of points, whose product is one, by which near samples predict better.
+
+    Which samples are near depends on them, too: each time that they are learned they get better.
 
     Parameters
     ----------
@@ -49,24 +51,6 @@ def learn_feature_weights(neighbors: Neighbors, weights: np.ndarray | None = Non
     logs = np.zeros(d) if weights is None else np.log(weights)
     if n < 2 or d < 2:
         return np.exp(logs)
-    for _ in range(MOST_ROUNDS):
-        before, logs = logs, improved_logs(logs, neighbors, points)
-        if np.abs(logs - before).max() < SETTLED:
-            break
-    return np.exp(logs)
-
-
-def improved_logs(logs: np.ndarray, neighbors: Neighbors, points: np.ndarray) -> np.ndarray:
-    """Logarithms (d,) of weights, of sum zero, by which those near by the given ones predict best.
-
-    Parameters
-    ----------
-    logs : (d,) array
-    neighbors : Neighbors
-    points : (n, d) array
-        Of these, none of them too far out.
-    """
-    n, d = points.shape
     most = min(MOST_PREDICTED, 1 + MOST_DIFFERENCES // (N_VOTERS * d))
     predicted = np.linspace(0, n - 1, min(n, most)).astype(np.intp)
     voters, counts, precisions = nearest_voters(points * np.exp(logs), neighbors.counts, predicted)
@@ -75,27 +59,18 @@ def improved_logs(logs: np.ndarray, neighbors: Neighbors, points: np.ndarray) ->
     prior = PRIOR_COUNT * neighbors.shares[codes[predicted]]
     times = neighbors.counts[predicted]
     squares = np.square(points[predicted, None] - points[voters])
+    votes = squares, counts, agree, precisions, prior, times
 
     def loss(logs: np.ndarray) -> tuple[float, np.ndarray]:
         """Of the predictions and the prior, in nats, and its gradient."""
         factors = np.exp(2.0 * logs)
-        exponents = -0.5 * precisions[:, None] * (squares @ factors)
-        nearest = exponents.argmax(axis=1)[:, None]
-        votes = counts * np.exp(exponents - np.take_along_axis(exponents, nearest, axis=1))
-        all_votes = votes.sum(axis=1) + PRIOR_COUNT
-        right = (agree * votes).sum(axis=1) + prior
-        value = -times @ np.log(right / all_votes) + 0.5 * logs @ logs
-        slopes = votes / all_votes[:, None] - agree * votes / right[:, None]
-        # The nearest one has a whole vote, however far it is.
-        at_nearest = np.take_along_axis(slopes, nearest, axis=1) - slopes.sum(axis=1, keepdims=True)
-        np.put_along_axis(slopes, nearest, at_nearest, axis=1)
-        slopes *= (times * precisions)[:, None]
-        return value, logs - factors * np.tensordot(slopes, squares, axes=2)
+        value, slopes = loss_of_votes(factors, *votes, PRIOR_COUNT)
+        return value + 0.5 * logs @ logs, logs + 2.0 * factors * slopes
 
     bounds = d * [(-FARTHEST_LOG, FARTHEST_LOG)]
-    options = {"maxiter": MOST_STEPS}
+    options = {"maxiter": MOST_STEPS, "ftol": LEAST_GAIN}
     logs = minimize(loss, logs, jac=True, method="L-BFGS-B", bounds=bounds, options=options).x
-    return logs - logs.mean()
+    return np.exp(logs - logs.mean())
 
 
 def nearest_voters(
