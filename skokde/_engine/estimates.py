@@ -78,6 +78,8 @@ def reference_size(state: State, settings: Settings) -> int | None:
 
 def share_left(mixture: Mixture, n: int, settings: Settings) -> float:
     """What the samples after the first n components have left of the counts of these."""
+    if settings.forgetting_factor == 1.0:
+        return 1.0
     left = 1.0 - (1.0 - settings.forgetting_factor) * float(mixture.counts[n:].sum())
     return max(left, TINY)
 

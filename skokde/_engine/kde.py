@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -136,10 +136,12 @@ def log(weights: np.ndarray) -> np.ndarray:
         return np.log(weights)
 
 
+@cache
 def nothing_decomposed(d: int, n_kernels: int) -> tuple[np.ndarray, ...]:
     """What `decompose` returns of no covariances, in less time than a call takes."""
-    nothing = np.empty((0, n_kernels))
-    return np.empty((0, d)), np.empty(0), nothing, nothing, np.zeros(1, dtype=np.intp), nothing
+    nothing, starts = np.empty((0, n_kernels)), np.zeros(1, dtype=np.intp)
+    starts.flags.writeable = False  # it is the same object each time
+    return np.empty((0, d)), np.empty(0), nothing, nothing, starts, nothing
 
 
 def log_sum(logs: np.ndarray) -> np.ndarray:
@@ -193,8 +195,16 @@ class KernelFamily:
 
     def of_diracs(self, counts: np.ndarray, means: np.ndarray) -> Self:
         """Of Diracs alone, under the same kernels, without single Gaussians."""
-        diracs = Resolutions.of_one(SampleModel(counts, means, self.models.unshaped[0][:0]))
-        return self.of(diracs._replace(shape=self.models.shape), self.kernels.without_gaussians())
+        diracs = Resolutions.of_one(SampleModel(counts, means, self._no_compounds))
+        return self.of(diracs._replace(shape=self.models.shape), self._kernels_of_diracs)
+
+    @cached_property
+    def _no_compounds(self) -> np.ndarray:
+        return self.models.unshaped[0][:0]
+
+    @cached_property
+    def _kernels_of_diracs(self) -> Kernels:
+        return self.kernels.without_gaussians()
 
     def marginal(self, features: np.ndarray, frame: Frame) -> Self:
         """Of some of the features, by an array of their numbers.

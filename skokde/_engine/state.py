@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -72,7 +72,7 @@ class Settings(NamedTuple):
     @property
     def key(self) -> tuple:
         """What tells apart what is scored of the same state, for the same target."""
-        shapes = tuple(shape.name for shape in self.shapes)
+        shapes = _names(self.shapes)
         coordinates = self.transformation if self.transformed else None
         key = self.bandwidth.key, self.thresholds, shapes, self.memories, coordinates
         return *key, self.n_outputs
@@ -241,6 +241,12 @@ class Settings(NamedTuple):
         rule = self.bandwidth
         of_shape = (1 + self.n_levels) * rule.n_widths + len(rule.gaussian_scales)
         return len(self.shapes) * of_shape + len(rule.shrinkages)
+
+
+@lru_cache(maxsize=64)
+def _names(shapes: tuple[CovarianceStructure, ...]) -> tuple[str, ...]:
+    # The same object each time: single rows feel it where keys are compared.
+    return tuple(shape.name for shape in shapes)
 
 
 @cache
