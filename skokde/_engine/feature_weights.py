@@ -22,9 +22,11 @@ MOST_PREDICTED = 512
 N_VOTERS = 12
 MOST_DIFFERENCES = 1_000_000
 # Logarithms of weights have a standard normal distribution before any prediction, and are never
-# farther from zero than this. So many steps are made, by those that are near before any of them;
-# fewer, if one lessens the loss by no more than this share of it.
+# farther from zero than this. They change by no more than so much at a time, since samples that
+# were far by the weights before are left out: nothing would tell that they come near.
 FARTHEST_LOG = 5.0
+LARGEST_CHANGE = 0.5
+# So many steps are made, or fewer, if one lessens the loss by no more than this share of it.
 MOST_STEPS = 8
 LEAST_GAIN = 1e-3
 # Points are no farther out than this: what is that far tells nothing of features, but squares of it
@@ -37,7 +39,7 @@ SMALLEST_VARIANCE = 1e-12
 def learn_feature_weights(neighbors: Neighbors, weights: np.ndarray | None = None) -> np.ndarray:
     """Factors (d,) of points, whose product is one, by which near samples predict better.
 
-    Which samples are near depends on them, too: each time that they are learned they get better.
+    Which samples are near depends on them, too: they get there in several times.
 
     Parameters
     ----------
@@ -67,7 +69,8 @@ def learn_feature_weights(neighbors: Neighbors, weights: np.ndarray | None = Non
         value, slopes = loss_of_votes(factors, *votes, PRIOR_COUNT)
         return value + 0.5 * logs @ logs, logs + 2.0 * factors * slopes
 
-    bounds = d * [(-FARTHEST_LOG, FARTHEST_LOG)]
+    near = [logs - LARGEST_CHANGE, logs + LARGEST_CHANGE]
+    bounds = np.clip(near, -FARTHEST_LOG, FARTHEST_LOG).T
     options = {"maxiter": MOST_STEPS, "ftol": LEAST_GAIN}
     logs = minimize(loss, logs, jac=True, method="L-BFGS-B", bounds=bounds, options=options).x
     return np.exp(logs - logs.mean())
