@@ -86,6 +86,19 @@ class Snapshot:
         """The same for a value whose key is all that it depends on; the last used are kept."""
         return _get(self._lasting, name, key, make, n_kept)
 
+    @contextmanager
+    def handing_on(self, later: Snapshot) -> Iterator[None]:
+        """What is made in the block and lasts is taken over by a later snapshot.
+
+        That has taken over what there was; what it has made itself since then it keeps.
+        """
+        before = self._lasting.copy()
+        yield
+        for name, values in self._lasting.items():
+            known = before.get(name)
+            if values is not known and later._lasting.get(name) is known:
+                later._lasting[name] = values
+
 
 def _get(
     values: dict[Any, tuple[tuple[Any, Any], ...]],

@@ -23,10 +23,16 @@ from skokde._calibration_windows import (
     share,
     window_length,
 )
-from skokde._engine.class_density import ClassDensity, build_class_density
+from skokde._engine.class_density import (
+    ONE_BY_ONE,
+    ClassDensity,
+    build_class_density,
+    log_densities_in_row,
+)
+from skokde._engine.estimates import discriminant_moments
 from skokde._engine.histograms import Histograms
 from skokde._engine.kde import in_boxes
-from skokde._engine.outliers import inlier_moments
+from skokde._engine.outliers import Moments, inlier_moments
 from skokde._engine.pooling import LogLinearPool, learn_pool
 from skokde._engine.recent import counts_of_runs
 from skokde._engine.shrinkage import pooled_within_covariance
@@ -48,12 +54,35 @@ from skokde._validation import TINY
 FORGETTING_OF_HISTOGRAMS = 0.999
 FORGETTING_WITH_FOUND_MEMORY = 0.997
 
-DensityMaker = Callable[[int, State, Settings], ClassDensity]
 Mapper = Callable[[Callable[[int], np.ndarray], list[int]], list[np.ndarray]]
 
 
 def build_density(code: int, state: State, settings: Settings) -> ClassDensity:
     return build_class_density(state, settings)
+
+
+def find_moments(code: int, state: State, settings: Settings) -> tuple[Moments, ...]:
+    return discriminant_moments(state, settings)
+
+
+class Makers(NamedTuple):
+    """What makes, of the number of a class, a state of it and the settings, what predicts rows.
+
+    Who passes others than these may know already what they give.
+
+    Attributes
+    ----------
+    density : callable
+        Of what is pooled of the class.
+    moments : callable
+        Of what tells it apart from the others, see `discriminant_moments`.
+    """
+
+    density: Callable[[int, State, Settings], ClassDensity] = build_density
+    moments: Callable[[int, State, Settings], tuple[Moments, ...]] = find_moments
+
+
+MAKERS = Makers()
 
 
 def serially(function: Callable[[int], np.ndarray], codes: list[int]) -> list[np.ndarray]:
@@ -226,7 +255,7 @@ class Calibration(NamedTuple):
         self,
         class_count: np.ndarray,
         settings: Settings,
-        density_of: DensityMaker = build_density,
+        makers: Makers = MAKERS,
         in_threads: Mapper = serially,
     ) -> Calibration:
         """After the prediction of the rows that wait for it, if there are any."""
@@ -237,7 +266,7 @@ class Calibration(NamedTuple):
         if self.pending is None:
             return calibration
         n_samples = followed(class_count, self.position, settings)
-        return calibration._learn_from_pending(n_samples, settings, density_of, in_threads)
+        return calibration._learn_from_pending(n_samples, settings, makers, in_threads)
 
     def is_due(self, row: np.ndarray, code: int) -> bool:
         """Whether a window begins or ends before a row."""
@@ -253,7 +282,7 @@ class Calibration(NamedTuple):
         states: list[State | None],
         class_count: np.ndarray,
         settings: Settings,
-        density_of: DensityMaker = build_density,
+        makers: Makers = MAKERS,
         in_threads: Mapper = serially,
     ) -> Calibration:
         """End the window, or begin one.
@@ -264,13 +293,11 @@ class Calibration(NamedTuple):
             Of the class densities as they are now.
         class_count : (n_classes,) array
         settings : Settings
-        density_of : callable, default=build_density
-            Called with the number of a class, a state of it and the settings, it returns what is
-            pooled of it.
+        makers : Makers, default=MAKERS
         in_threads : callable, default=serially
             Called with a function and a list of what to call it with, it returns the results.
         """
-        calibration = self.without_window(class_count, settings, density_of, in_threads)
+        calibration = self.without_window(class_count, settings, makers, in_threads)
         if self.pending is not None:
             next_checkpoint = self.pending.start + between(self.pending.start, settings)
             if next_checkpoint > self.position:
@@ -373,11 +400,41 @@ class Calibration(NamedTuple):
         fade = min(settings.forgetting_factor, most) ** float(pending.counts.sum())
         return self.histograms.with_rows(pending.rows, pending.codes, pending.counts, fade)
 
+    def _log_densities_of_classes(
+        self,
+        X: np.ndarray,
+        seen: np.ndarray,
+        settings: Settings,
+        makers: Makers,
+        in_threads: Mapper,
+    ) -> np.ndarray:
+        """Log-densities (n_densities, n, n_seen) of rows, by some classes when the window began."""
+        states, codes = self.pending.states, seen.tolist()
+
+        def density_of(code: int) -> ClassDensity:
+            return makers.density(code, states[code], settings)
+
+        # Windows are that short where densities change little between them, and are there already.
+        if settings.memories and len(X) <= ONE_BY_ONE and not np.isnan(X).any():
+            densities = in_threads(density_of, codes)
+            if all(density.in_rows for density in densities):
+                logs = [log_densities_in_row(row, densities) for row in X]
+                return np.transpose(logs, (2, 0, 1))
+        n_components = sum(states[code].mixture.n_components for code in codes)
+        order = in_boxes(X, settings.n_experts * n_components)
+        ordered = X[order]
+        out = np.empty((settings.n_densities, len(X), len(codes)))
+        # One at a time, since each may take much memory.
+        out[:, order] = np.transpose(
+            in_threads(lambda code: density_of(code).log_densities(ordered), codes)
+        )
+        return out
+
     def _learn_from_pending(
         self,
         n_samples: float,
         settings: Settings,
-        density_of: DensityMaker,
+        makers: Makers,
         in_threads: Mapper,
     ) -> Calibration:
         """The calibration after the prediction of the window's rows."""
@@ -407,16 +464,9 @@ class Calibration(NamedTuple):
             histograms=self.histograms and self.histograms.of_classes(seen),
         )
 
-        n_components = sum(pending.states[code].mixture.n_components for code in seen)
-        order = in_boxes(used.rows, settings.n_experts * n_components)
-        ordered = used.rows[order]
-
-        def log_densities_of(code: int) -> np.ndarray:
-            return density_of(code, pending.states[code], settings).log_densities(ordered)
-
-        # Of densities, rows and classes.
-        log_densities = np.empty((settings.n_densities, len(ordered), len(seen)))
-        log_densities[:, order] = np.transpose(in_threads(log_densities_of, seen.tolist()))
+        log_densities = self._log_densities_of_classes(
+            used.rows, seen, settings, makers, in_threads
+        )
         codes, rows = np.searchsorted(seen, used.codes), np.arange(len(used.codes))
         # Their classes have learned the earlier ones.
         log_densities[:, rows[:-n], codes[:-n]] = used.log_densities[:-n].T
@@ -424,7 +474,8 @@ class Calibration(NamedTuple):
         states = [pending.states[c] for c in seen]
         kept = voting_rows(pending.newest, self.sample, states, settings)
         kept = kept and kept.of_classes(seen)
-        others = log_ratios_besides(states, used.rows, own, settings, kept)
+        moments = [makers.moments(code, pending.states[code], settings) for code in seen]
+        others = log_ratios_besides(states, moments, used.rows, own, settings, kept)
         pool, steady = self.pool, self.steady
         if len(seen) > 1:  # else there is nothing to tell apart
             count = float(pending.class_count[seen].mean())

@@ -14,12 +14,11 @@ from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets, unique_labels
 
 from skokde._base import BaseOnlineKDE, Snapshot, features_of, one_blas_thread, unchanged_on_error
-from skokde._calibration import Calibration, Mapper, PendingBatch
+from skokde._calibration import Calibration, Makers, Mapper, PendingBatch
 from skokde._density import DENSITY_PARAMETERS, OnlineKDEDensity
 from skokde._engine._append import age_class_counts
 from skokde._engine.class_density import (
     ClassDensity,
-    build_class_density,
     log_densities_in_row,
 )
 from skokde._engine.class_memory import ClassMemory
@@ -900,7 +899,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
                     self._states(),
                     self._effective_class_count(),
                     settings,
-                    self._class_density,
+                    self._makers,
                     self._in_threads,
                 )
                 self._window_densities(calibration.pending)
@@ -1172,12 +1171,31 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         start, densities = (None, []) if pending is None else (pending.start, self.estimators_)
         return self._snapshot.lasting("window", start, lambda: densities)
 
-    def _class_density(self, code: int, state: State, settings: Settings) -> ClassDensity:
-        """What is pooled of a state of a class, with the help of what is known of it already."""
+    @property
+    def _makers(self) -> Makers:
+        """What predicts a window's rows, of which the densities from when it began know a part."""
+
+        def made(ask: Callable[..., Any], make: Callable[..., Any]) -> Callable[..., Any]:
+            def of_class(code: int, state: State, settings: Settings) -> Any:
+                before, later = self._window_density(state), self.estimators_[code]
+                if before is None:
+                    return make(later, state, settings)
+                with before._handing_on(later, settings):
+                    return ask(before, settings)
+
+            return of_class
+
+        return Makers(
+            made(OnlineKDEDensity._class_density, OnlineKDEDensity._class_density_of),
+            made(OnlineKDEDensity._discriminant_moments, OnlineKDEDensity._discriminant_moments_of),
+        )
+
+    def _window_density(self, state: State) -> OnlineKDEDensity | None:
+        """The density of a class from when the window began, if it is still there."""
         for density in self._window_densities(self._calibration.pending):
             if vars(density).get("_state") is state:
-                return density._class_density(settings)
-        return build_class_density(state, settings, self.estimators_[code]._references())
+                return density
+        return None
 
     def _discriminants(self, X: np.ndarray, settings: Settings) -> np.ndarray:
         """Of all classes (1 + n_linear, n, n_classes); zero for those without a sample."""
@@ -1232,7 +1250,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         distance = settings.distance_of_vote(number)
         metric = self._snapshot.lasting(
             ("metric", distance),
-            (discriminants, settings.feature_weights),
+            (discriminants.linear[0], discriminants.counts, settings.feature_weights),
             lambda: neighbor_metric(discriminants, settings, distance),
         )
         codes = np.flatnonzero(self._is_seen())
@@ -1262,12 +1280,14 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
                 "moments", settings.key, codes, lambda e: e._discriminant_moments(settings)
             )
         )
-        covariance = self._lasting_covariance(settings)
-        return self._snapshot.lasting(
+        covariance, structure = self._lasting_covariance(settings), settings.structure
+        of_all, *of_memories = zip(*moments, strict=True)
+        of_samples = self._snapshot.lasting(
             "discriminants",
-            (covariance, moments),
-            lambda: Discriminants.of(moments, covariance, settings.structure),
+            (covariance, of_all),
+            lambda: Discriminants.of_samples(of_all, covariance, structure),
         )
+        return of_samples.with_memories(of_memories, covariance, structure)
 
     def _effective_class_count(self) -> np.ndarray:
         """Numbers of rows of which the classes are as probable as they seem to be now."""

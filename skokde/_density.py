@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import reduce
 from operator import add
 from typing import Any, Self
@@ -822,9 +823,13 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         return self._snapshot.get(
             "discriminant moments",
             settings.key,
-            lambda: discriminant_moments(
-                self._state, settings, self._reference_moments, self._predicted_moments
-            ),
+            lambda: self._discriminant_moments_of(self._state, settings),
+        )
+
+    def _discriminant_moments_of(self, state: State, settings: Settings) -> tuple[Moments, ...]:
+        """Those of a state, this one's or one before it."""
+        return discriminant_moments(
+            state, settings, self._reference_moments, self._predicted_moments
         )
 
     def _reference_moments(self, state: State, settings: Settings) -> Moments:
@@ -872,8 +877,25 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         return self._snapshot.get(
             ("class density", chosen is None),
             (settings.key, settings.shrinkage_target, settings.transformation, chosen),
-            lambda: build_class_density(self._state, settings, self._references(), chosen),
+            lambda: self._class_density_of(self._state, settings, chosen),
         )
+
+    def _class_density_of(
+        self, state: State, settings: Settings, chosen: tuple[bool, ...] | None = None
+    ) -> ClassDensity:
+        """That of a state, this one's or one before it."""
+        return build_class_density(state, settings, self._references(), chosen)
+
+    @contextmanager
+    def _handing_on(self, later: OnlineKDEDensity, settings: Settings) -> Iterator[None]:
+        """What predicts rows now is there for a later density, which has learned them."""
+        # Where windows are short the next one needs about the same. After a compression it does
+        # not, and between long ones it would take memory for nothing.
+        if settings.memories and later._state.partitions is self._state.partitions:
+            with self._snapshot.handing_on(later._snapshot):
+                yield
+        else:
+            yield
 
     def _references(self) -> References:
         """What few of the rows to come will change of what is scored."""

@@ -16,6 +16,7 @@ import numpy as np
 from skokde._calibration import Calibration, Mapper, serially, shares_of
 from skokde._calibration_windows import FIRST_CHECKPOINT, followed
 from skokde._engine.class_density import build_class_density
+from skokde._engine.estimates import discriminant_moments
 from skokde._engine.merging import HeldOut
 from skokde._engine.mixture import Mixture
 from skokde._engine.outliers import inlier_moments
@@ -186,7 +187,8 @@ def relearned(
     kept = kept and kept.of_classes(known)
     # Rows that densities are without may be among those that are kept.
     among_kept = None if kept is None else np.where(sample.holds(rows.rows), codes, -1)
-    others = log_ratios_besides(states, rows.rows, own, settings, kept, codes, among_kept)
+    moments = [discriminant_moments(state, settings) for state in states]
+    others = log_ratios_besides(states, moments, rows.rows, own, settings, kept, codes, among_kept)
     learned = learn_pool(
         pool.of_classes(known),
         np.log(shares[known]),

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from skokde._engine.discriminants import Discriminant, Discriminants
-from skokde._engine.estimates import discriminant_moments
 from skokde._engine.feature_weights import learn_feature_weights
 from skokde._engine.histograms import Histograms
 from skokde._engine.mixture import Mixture
@@ -27,6 +26,7 @@ SHARE_MERGED = 1 / 4
 
 def log_ratios_besides(
     states: Sequence[State],
+    moments: Sequence[Sequence[Moments]],
     X: np.ndarray,
     own: np.ndarray,
     settings: Settings,
@@ -40,6 +40,8 @@ def log_ratios_besides(
     ----------
     states : sequence of State
         One for each class.
+    moments : sequence of sequences of Moments
+        See `discriminant_moments`.
     X : (n, d) array
     own : (n,) array of intp
         See `Neighbors.log_ratios`.
@@ -57,7 +59,6 @@ def log_ratios_besides(
     -------
     (n_others, n, n_classes) array
     """
-    moments = [discriminant_moments(state, settings) for state in states]
     discriminants = Discriminants.of(moments, settings.shrinkage_target, settings.structure)
     votes = []
     metrics = [neighbor_metric(discriminants, settings, n) for n in range(settings.n_distances)]

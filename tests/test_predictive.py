@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from scipy.stats import multivariate_normal, spearmanr
 from sklearn.covariance import OAS
 
+import skokde._density
 import twins
 from marks import quick
 from skokde import OnlineKDEClassifier, OnlineKDEDensity
@@ -652,6 +653,40 @@ def test_what_is_used_again_is_kept():
     assert made == ["a", "b", "c", "d"]
     ask("c")  # was not asked for since "d", and "a" was
     assert made == ["a", "b", "c", "d", "c"]
+
+
+def test_what_is_made_for_earlier_rows_is_handed_on():
+    first = Snapshot()
+    first.lasting("own", "a", str)
+    first.lasting("changed", "a", str)
+    later = Snapshot(first)
+    later.lasting("own", "b", lambda: "later")
+    with first.handing_on(later):
+        first.lasting("own", "c", str)
+        first.lasting("changed", "c", lambda: "first")
+        first.lasting("new", "c", lambda: "first")
+    assert later.lasting("own", "b", str) == "later"
+    assert later.lasting("changed", "c", str) == "first"
+    assert later.lasting("new", "c", str) == "first"
+
+
+def test_short_windows_make_only_what_has_changed(monkeypatch):
+    X, y = twins.clumps(3, 900), np.arange(900) % 2
+    model = OnlineKDEClassifier(forgetting_factor="predictive").fit(X[:700], y[:700])
+    made, make = [], skokde._density.reference_kde
+
+    def counted(state, settings, **parameters):
+        made.append(settings.transformed)
+        return make(state, settings, **parameters)
+
+    monkeypatch.setattr(skokde._density, "reference_kde", counted)
+    starts = set()
+    for row, label in zip(X[700:], y[700:], strict=True):
+        model.partial_fit(row[None], [label])
+        if model._calibration.pending is not None:
+            starts.add(model._calibration.pending.start)
+    # Each of the windows predicts by both classes.
+    assert sum(made) < len(starts)
 
 
 @pytest.mark.filterwarnings("ignore::skokde.DegenerateDataWarning")

@@ -12,6 +12,9 @@ from skokde._engine.kde import KDE, log_densities_of_groups_in_row
 from skokde._engine.state import Settings, State
 from skokde._engine.transformation import Transformation
 
+# Up to so many rows take less time one by one than all at once.
+ONE_BY_ONE = 8
+
 
 class ClassDensity(NamedTuple):
     """Densities of a class, each normalised in the units of the data.
@@ -29,6 +32,11 @@ class ClassDensity(NamedTuple):
     transformation: Transformation | None
     transformed: KDE | None
     kde: KDE
+
+    @property
+    def in_rows(self) -> bool:
+        """Whether a compiled function scores single rows."""
+        return self.kde.in_rows and (self.transformed is None or self.transformed.in_rows)
 
     def log_densities(self, X: np.ndarray) -> np.ndarray:
         """Log-densities (n, n_densities) of rows, in nats; the transformed ones stand first."""

@@ -112,18 +112,35 @@ class Discriminants(NamedTuple):
         structure : CovarianceStructure
         """
         of_all, *of_memories = zip(*moments, strict=True)
-        counts = np.array([count for count, *_ in of_all])
-        of_samples = Discriminant.of_moments(of_all, covariance, structure)
-        scales = class_scales(of_all, of_samples.frame)
+        of_samples = cls.of_samples(of_all, covariance, structure)
+        return of_samples.with_memories(of_memories, covariance, structure)
+
+    @classmethod
+    def of_samples(
+        cls, moments: Sequence[Moments], covariance: np.ndarray, structure: CovarianceStructure
+    ) -> Discriminants:
+        """Of the moments of all samples of each class, without memories."""
+        counts = np.array([count for count, *_ in moments])
+        linear = Discriminant.of_moments(moments, covariance, structure)
+        scales = class_scales(moments, linear.frame)
         if counts @ scales > OUTDATED * counts.sum():
-            latest = pooled_within_covariance(of_all)
-            of_samples = Discriminant.of_moments(of_all, latest, structure)
-            scales = class_scales(of_all, of_samples.frame)
-        linear = [of_samples]
-        for of_memory in of_memories:
+            latest = pooled_within_covariance(moments)
+            linear = Discriminant.of_moments(moments, latest, structure)
+            scales = class_scales(moments, linear.frame)
+        return cls((linear,), counts, scales)
+
+    def with_memories(
+        self,
+        moments: Sequence[Sequence[Moments]],
+        covariance: np.ndarray,
+        structure: CovarianceStructure,
+    ) -> Discriminants:
+        """With those of memories, by the moments of each class in each of them."""
+        linear = list(self.linear)
+        for of_memory in moments:
             within = covariance_within_memory(of_memory, covariance)
             linear.append(Discriminant.of_moments(of_memory, within, structure))
-        return cls(tuple(linear), counts, scales)
+        return self._replace(linear=tuple(linear))
 
     def marginal(self, features: np.ndarray) -> Discriminants:
         """Of some of the features, by an array of their numbers."""
