@@ -19,8 +19,9 @@ from skokde._engine.recent import voting_memory, weights_in_memories
 from skokde._engine.state import Settings, State
 from skokde._replay import NewestRows, ReplayBuffer, SampledRows
 
-# A sample of rows votes where more than this share of the components are of several samples: until
-# then it would tell what components do.
+# A sample of rows votes where more than this share of the samples are merged with others: until
+# then it would tell what components do. Where samples are forgotten soon the newest, which are not
+# merged yet, count for most; then that share of the components is enough.
 SHARE_MERGED = 1 / 4
 
 
@@ -136,9 +137,16 @@ def voting_rows(
     """
     if settings.memories:
         return newest
-    mixtures = [state.mixture for state in states if state is not None]
-    n_merged = sum(mixture.n_compounds for mixture in mixtures)
-    return sample if n_merged > SHARE_MERGED * sum(m.n_components for m in mixtures) else None
+    return sample if are_merged([state.mixture for state in states if state is not None]) else None
+
+
+def are_merged(mixtures: Sequence[Mixture]) -> bool:
+    """Whether many of the samples, or of the components, are of components of several samples."""
+    samples = sum(mixture.counts.sum() for mixture in mixtures)
+    merged = sum(mixture.counts[: mixture.n_compounds].sum() for mixture in mixtures)
+    n_components = sum(mixture.n_components for mixture in mixtures)
+    n_compounds = sum(mixture.n_compounds for mixture in mixtures)
+    return merged > SHARE_MERGED * samples or n_compounds > SHARE_MERGED * n_components
 
 
 def kept_neighbors(

@@ -242,8 +242,9 @@ def by_hand(X, y, n_classes, parameters):
             of_all = discriminants_of(X[before], y[before], states, settings, shared, of_all=True)
             of_features = NeighborMetric.of(of_all.linear[0], of_all.counts, np.ones(2))
             # The rows of earlier windows vote, too, where many samples are merged.
-            n_merged = sum(mixture.n_compounds for mixture in mixtures)
-            votes = n_merged > SHARE_MERGED * sum(mixture.n_components for mixture in mixtures)
+            several = np.concatenate([np.arange(m.n_components) < m.n_compounds for m in mixtures])
+            samples = np.concatenate([m.counts for m in mixtures])
+            votes = max(several.mean(), several @ samples / samples.sum()) > SHARE_MERGED
             kept = (X[sampled], np.ones(len(sampled)), y[sampled], n_classes)
             learned = learn_feature_weights(
                 Neighbors.of_rows(*kept, of_features)

@@ -4,6 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from sklearn.datasets import make_classification
 from sklearn.metrics import log_loss
 
 import skokde._pooled_ratios as pooled_ratios
@@ -156,6 +157,23 @@ def test_a_sample_does_not_vote_where_next_to_nothing_is_merged():
     assert len(model._calibration.sample.rows) > 300
     settings = model._scoring_settings()
     assert not model._log_ratios_of_neighbors(X, settings, settings.n_distances).any()
+
+
+def test_a_sample_that_has_voted_goes_on_voting():
+    # A few components stand for most of the samples, and each of the newest rows is one more.
+    X, y = make_classification(
+        1500, 8, n_informative=3, n_clusters_per_class=2, random_state=np.random.RandomState(1)
+    )
+    model, votes = OnlineKDEClassifier(shuffle=False), []
+    for start in range(0, len(X), 20):
+        block = slice(start, start + 20)
+        model.partial_fit(X[block], y[block], classes=[0, 1])
+        settings = model._scoring_settings()
+        if settings.n_votes and model._calibration.sample is not None:
+            ratios = model._log_ratios_of_neighbors(X[:5], settings, settings.n_distances)
+            votes.append(bool(ratios.any()))
+    assert votes[-1]
+    assert all(votes[votes.index(True) :])
 
 
 def test_what_a_sample_has_is_as_the_stream_is(monkeypatch):
