@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from scipy.optimize import check_grad, minimize
+from scipy.optimize import check_grad
 from sklearn.metrics import log_loss
 
 import skokde._pooled_ratios as pooled_ratios
@@ -11,7 +11,13 @@ from skokde import OnlineKDEClassifier
 from skokde._engine import feature_weights as module
 from skokde._engine.covariance import STRUCTURES
 from skokde._engine.discriminants import Discriminant
-from skokde._engine.feature_weights import FARTHEST_LOG, LARGEST_CHANGE, learn_feature_weights
+from skokde._engine.feature_weights import (
+    FARTHEST_LOG,
+    LARGEST_CHANGE,
+    LARGEST_FIRST_CHANGE,
+    Predictions,
+    learn_feature_weights,
+)
 from skokde._engine.mixture import Mixture
 from skokde._engine.neighbors import N_NEAREST, PRIOR_COUNT, WIDTH, NeighborMetric, Neighbors
 
@@ -56,28 +62,23 @@ def loss_by_hand(neighbors, logs, logs_before):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_votes_predict_better_with_what_is_learned(seed, monkeypatch):
+def test_votes_predict_better_with_what_is_learned(seed):
     rng = np.random.default_rng(seed)
     X, y = checkerboard(80, seed=seed)
     neighbors = neighbors_of(X, y, rng.integers(1, 4, size=80).astype(float))
     before = rng.normal(scale=0.3, size=6)
     before -= before.mean()
-    captured = []
-
-    def capture(loss, start, **options):
-        captured.append((loss, start))
-        return minimize(loss, start, **options)
-
-    monkeypatch.setattr(module, "minimize", capture)
-    weights = learn_feature_weights(neighbors, np.exp(before))
-    assert np.prod(weights) == pytest.approx(1.0)
-    ((loss, start),) = captured
-    np.testing.assert_allclose(start, before)
+    near = Predictions.of(before, neighbors, neighbors.points)
     for logs in (before, np.zeros(6), rng.normal(size=6)):
-        assert loss(logs)[0] == pytest.approx(loss_by_hand(neighbors, logs, before))
-        error = check_grad(lambda a: loss(a)[0], lambda a: loss(a)[1], logs)
-        assert error < 1e-4 * (1.0 + np.linalg.norm(loss(logs)[1]))
-    assert loss(np.log(weights))[0] < loss(before)[0] - 2.0
+        loss, slopes = near.loss(logs)
+        assert loss == pytest.approx(loss_by_hand(neighbors, logs, before))
+        error = check_grad(lambda a: near.loss(a)[0], lambda a: near.loss(a)[1], logs)
+        assert error < 1e-4 * (1.0 + np.linalg.norm(slopes))
+    improved = near.improved(before, 0.5)
+    assert improved.sum() == pytest.approx(0.0, abs=1e-12)
+    assert near.loss(improved)[0] < near.loss(before)[0] - 2.0
+    shares = neighbors.shares[neighbors.codes]
+    assert near.loss_by_shares == pytest.approx(-neighbors.counts @ np.log(shares))
 
 
 def test_features_that_tell_near_samples_apart_get_weight():
@@ -87,7 +88,8 @@ def test_features_that_tell_near_samples_apart_get_weight():
         before, weights = weights, learn_feature_weights(neighbors, weights)
         ratios.append(weights[:2].min() / weights[2:].max())
         changes = np.log(weights) - (0.0 if before is None else np.log(before))
-        assert np.abs(changes).max() <= 2.0 * LARGEST_CHANGE
+        largest = LARGEST_FIRST_CHANGE if before is None else LARGEST_CHANGE
+        assert np.abs(changes).max() <= 2.0 * largest
     assert ratios[0] > 2.0
     # Once that is found it is kept. By samples that are near, all changes seem to be small.
     assert min(ratios[2:]) > 5.0
@@ -95,6 +97,24 @@ def test_features_that_tell_near_samples_apart_get_weight():
     labels = np.random.default_rng(0).integers(2, size=400)
     weights = learn_feature_weights(neighbors_of(X[:400], labels))
     assert weights.max() < 6.0 * weights.min()
+
+
+def test_weights_that_few_samples_have_told_wrong_do_not_last():
+    # Only samples with the same values of the first two features are of the same class, and by
+    # these weights none of them is near.
+    X = np.random.default_rng(0).integers(0, 4, size=(500, 6)).astype(float)
+    neighbors = neighbors_of(X, (X[:, 0] + X[:, 1]).astype(int) % 2)
+    wrong = np.exp([-0.7, -0.9, 0.0, 0.3, 0.4, 0.9])
+    near = Predictions.of(np.log(wrong), neighbors, neighbors.points)
+    nowhere = near.improved(np.log(wrong), LARGEST_CHANGE)
+    assert nowhere[:2].max() < nowhere[2:].min()
+    weights = learn_feature_weights(neighbors, wrong)
+    assert weights[:2].min() > 2.0 * weights[2:].max()
+    # What is about as good stays.
+    labels = np.random.default_rng(1).integers(2, size=500)
+    neighbors = neighbors_of(X, labels)
+    weights = learn_feature_weights(neighbors, wrong)
+    assert np.abs(np.log(weights / wrong)).max() <= 2.0 * LARGEST_CHANGE
 
 
 @pytest.mark.parametrize("far", [1.0, 1e9, 1e150])

@@ -9,12 +9,14 @@ to one weight for each feature.
 
 from __future__ import annotations
 
+from typing import NamedTuple, Self
+
 import numpy as np
 from scipy.optimize import minimize
 
 from skokde._engine._feature_weights import loss_of_votes
 from skokde._engine._neighbors import nearest_components
-from skokde._engine.neighbors import N_NEAREST, PRIOR_COUNT, WIDTH, Neighbors
+from skokde._engine.neighbors import N_NEAREST, PRIOR_COUNT, TINY, WIDTH, Neighbors
 
 # At most so many components are predicted, each by the votes of so many that are next to it; fewer
 # where there are hundreds of features, in all of which they differ: so many numbers are held.
@@ -29,6 +31,13 @@ LARGEST_CHANGE = 0.5
 # So many steps are made, or fewer, if one lessens the loss by no more than this share of it.
 MOST_STEPS = 8
 LEAST_GAIN = 1e-3
+# Few samples may have told what is wrong, and what is near by that says nothing else. So weights
+# are learned from equal ones, too, which may change by so much, unless the loss of the predictions
+# is less than this share of what the classes' shares have. They are taken if theirs is below that
+# share of it.
+LARGEST_FIRST_CHANGE = 1.0
+PREDICTED_WELL = 0.1
+CLEARLY_LESS = 0.8
 # Points are no farther out than this: what is that far tells nothing of features, but squares of it
 # must not be all that counts.
 FARTHEST_POINT = 1e6
@@ -50,30 +59,74 @@ def learn_feature_weights(neighbors: Neighbors, weights: np.ndarray | None = Non
     """
     points = np.clip(neighbors.points, -FARTHEST_POINT, FARTHEST_POINT)
     n, d = points.shape
-    logs = np.zeros(d) if weights is None else np.log(weights)
+    equal = np.zeros(d)
+    logs = equal if weights is None else np.log(weights)
     if n < 2 or d < 2:
         return np.exp(logs)
-    most = min(MOST_PREDICTED, 1 + MOST_DIFFERENCES // (N_VOTERS * d))
-    predicted = np.linspace(0, n - 1, min(n, most)).astype(np.intp)
-    voters, counts, precisions = nearest_voters(points * np.exp(logs), neighbors.counts, predicted)
-    codes = neighbors.codes
-    agree = codes[voters] == codes[predicted, None]
-    prior = PRIOR_COUNT * neighbors.shares[codes[predicted]]
-    times = neighbors.counts[predicted]
-    squares = np.square(points[predicted, None] - points[voters])
-    votes = squares, counts, agree, precisions, prior, times
+    near = Predictions.of(logs, neighbors, points)
+    learned = near.improved(logs, LARGEST_FIRST_CHANGE if weights is None else LARGEST_CHANGE)
+    loss, _ = near.loss(logs)
+    if weights is not None and loss > PREDICTED_WELL * near.loss_by_shares:
+        anew = Predictions.of(equal, neighbors, points).improved(equal, LARGEST_FIRST_CHANGE)
+        loss_anew, _ = Predictions.of(anew, neighbors, points).loss(anew)
+        if loss_anew < CLEARLY_LESS * loss:
+            learned = anew
+    return np.exp(learned)
 
-    def loss(logs: np.ndarray) -> tuple[float, np.ndarray]:
-        """Of the predictions and the prior, in nats, and its gradient."""
+
+class Predictions(NamedTuple):
+    """Of the classes of some samples, by votes of those that are near by some weights of features.
+
+    Attributes
+    ----------
+    squares, counts, agree, precisions, prior, times : arrays
+        See `loss_of_votes`.
+    """
+
+    squares: np.ndarray
+    counts: np.ndarray
+    agree: np.ndarray
+    precisions: np.ndarray
+    prior: np.ndarray
+    times: np.ndarray
+
+    @classmethod
+    def of(cls, logs: np.ndarray, neighbors: Neighbors, points: np.ndarray) -> Self:
+        """Of some of the samples, by logarithms (d,) of weights of the points' coordinates."""
+        n, d = points.shape
+        most = min(MOST_PREDICTED, 1 + MOST_DIFFERENCES // (N_VOTERS * d))
+        some = np.linspace(0, n - 1, min(n, most)).astype(np.intp)
+        voters, counts, precisions = nearest_voters(points * np.exp(logs), neighbors.counts, some)
+        codes = neighbors.codes
+        return cls(
+            np.square(points[some, None] - points[voters]),
+            counts,
+            codes[voters] == codes[some, None],
+            precisions,
+            PRIOR_COUNT * neighbors.shares[codes[some]],
+            neighbors.counts[some],
+        )
+
+    @property
+    def loss_by_shares(self) -> float:
+        """What the loss is if nothing is near to any of the samples, in nats."""
+        return -float(self.times @ np.log(np.maximum(self.prior / PRIOR_COUNT, TINY)))
+
+    def loss(self, logs: np.ndarray) -> tuple[float, np.ndarray]:
+        """Of the predictions by other weights and of their prior, in nats, and its gradient."""
         factors = np.exp(2.0 * logs)
-        value, slopes = loss_of_votes(factors, *votes, PRIOR_COUNT)
+        value, slopes = loss_of_votes(factors, *self, PRIOR_COUNT)
         return value + 0.5 * logs @ logs, logs + 2.0 * factors * slopes
 
-    near = [logs - LARGEST_CHANGE, logs + LARGEST_CHANGE]
-    bounds = np.clip(near, -FARTHEST_LOG, FARTHEST_LOG).T
-    options = {"maxiter": MOST_STEPS, "ftol": LEAST_GAIN}
-    logs = minimize(loss, logs, jac=True, method="L-BFGS-B", bounds=bounds, options=options).x
-    return np.exp(logs - logs.mean())
+    def improved(self, logs: np.ndarray, largest_change: float) -> np.ndarray:
+        """Logarithms, of sum zero, with less loss than the given ones."""
+        around = [logs - largest_change, logs + largest_change]
+        bounds = np.clip(around, -FARTHEST_LOG, FARTHEST_LOG).T
+        options = {"maxiter": MOST_STEPS, "ftol": LEAST_GAIN}
+        found = minimize(
+            self.loss, logs, jac=True, method="L-BFGS-B", bounds=bounds, options=options
+        )
+        return found.x - found.x.mean()
 
 
 def nearest_voters(
