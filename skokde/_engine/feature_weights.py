@@ -32,9 +32,9 @@ LARGEST_CHANGE = 0.5
 MOST_STEPS = 8
 LEAST_GAIN = 1e-3
 # Few samples may have told what is wrong, and what is near by that says nothing else. So weights
-# are learned from equal ones, too, which may change by so much, unless the loss of the predictions
-# is less than this share of what the classes' shares have. They are taken if theirs is below that
-# share of it.
+# are learned from equal ones, too, which may change by so much; but not where the loss is less than
+# this share of that of the classes' shares alone. They are taken if they have less than so much of
+# the loss of the weights before.
 LARGEST_FIRST_CHANGE = 1.0
 PREDICTED_WELL = 0.1
 CLEARLY_LESS = 0.8
@@ -48,7 +48,7 @@ SMALLEST_VARIANCE = 1e-12
 def learn_feature_weights(neighbors: Neighbors, weights: np.ndarray | None = None) -> np.ndarray:
     """Factors (d,) of points, whose product is one, by which near samples predict better.
 
-    Which samples are near depends on them, too: they get there in several times.
+    Which samples are near depends on them: learned again and again they come to predict best.
 
     Parameters
     ----------
