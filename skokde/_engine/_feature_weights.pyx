@@ -4,39 +4,11 @@ import numpy as np
 
 from libc.math cimport log
 from skokde._engine._exponential cimport exp_within  # no-cython-lint: for the C below
+from skokde._engine._gaussian cimport long_dot
 from skokde._engine._shapes cimport check_shapes
 
 cdef extern from *:
     """
-    #define LANES 4 /* features at a time */
-
-    /* distances[j] := sum_i factors[i] * squares[j, i], with some memory for the lanes: else the
-       compiler does without vectors. */
-    FOR_EACH_PROCESSOR
-    static void weighted_distances(
-        Py_ssize_t m, Py_ssize_t d, const double* restrict factors,
-        const double* restrict squares, double* restrict distances, double* restrict lanes
-    ) {
-        for (Py_ssize_t j = 0; j < m; j++, squares += d) {
-            double sums[LANES] = {0.0}, total = 0.0;
-            Py_ssize_t i = 0;
-            for (; i + LANES <= d; i += LANES) {
-                IN_LANES
-                for (int a = 0; a < LANES; a++)
-                    sums[a] += factors[i + a] * squares[i + a];
-            }
-            if (i > 0) {
-                for (int a = 0; a < LANES; a++)
-                    lanes[a] = sums[a];
-                for (int a = 0; a < LANES; a++)
-                    total += lanes[a];
-            }
-            for (; i < d; i++)
-                total += factors[i] * squares[i];
-            distances[j] = total;
-        }
-    }
-
     /* votes[j] := counts[j] * exp(half * (least - distances[j])) */
     FOR_EACH_PROCESSOR
     static void votes_by_distances(
@@ -60,11 +32,6 @@ cdef extern from *:
                 sums[i] += slopes[j] * squares[i];
     }
     """
-    enum: LANES
-    void weighted_distances(
-        Py_ssize_t m, Py_ssize_t d, const double* factors, const double* squares,
-        double* distances, double* lanes
-    ) noexcept nogil
     void votes_by_distances(
         Py_ssize_t m, double half, double least, const double* distances, const double* counts,
         double* votes
@@ -123,14 +90,12 @@ def loss_of_votes(
     )
     cdef const unsigned char[:, ::1] same = agree.view(np.uint8)
     out = np.zeros(d)
-    cdef double[::1] sums = out, lanes = np.empty(LANES)
-    cdef double[::1] distances = np.empty(m), votes = np.empty(m)
+    cdef double[::1] sums = out, distances = np.empty(m), votes = np.empty(m)
     with nogil:
         for i in range(n):
-            half = 0.5 * precisions[i]
-            weighted_distances(m, d, &factors[0], &squares[i, 0, 0], &distances[0], &lanes[0])
-            nearest = 0
-            for j in range(1, m):
+            half, nearest = 0.5 * precisions[i], 0
+            for j in range(m):
+                distances[j] = long_dot(d, &factors[0], &squares[i, j, 0])
                 if distances[j] < distances[nearest]:
                     nearest = j
             votes_by_distances(m, half, distances[nearest], &distances[0], &counts[i, 0], &votes[0])

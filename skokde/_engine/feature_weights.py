@@ -64,14 +64,15 @@ def learn_feature_weights(neighbors: Neighbors, weights: np.ndarray | None = Non
     if n < 2 or d < 2:
         return np.exp(logs)
     near = Predictions.of(logs, neighbors, points)
-    learned = near.improved(logs, LARGEST_FIRST_CHANGE if weights is None else LARGEST_CHANGE)
+    if weights is None:
+        return np.exp(near.improved(equal, LARGEST_FIRST_CHANGE))
     loss, _ = near.loss(logs)
-    if weights is not None and loss > PREDICTED_WELL * near.loss_by_shares:
+    if loss > PREDICTED_WELL * near.loss_by_shares:
         anew = Predictions.of(equal, neighbors, points).improved(equal, LARGEST_FIRST_CHANGE)
         loss_anew, _ = Predictions.of(anew, neighbors, points).loss(anew)
         if loss_anew < CLEARLY_LESS * loss:
-            learned = anew
-    return np.exp(learned)
+            return np.exp(anew)
+    return np.exp(near.improved(logs, LARGEST_CHANGE))
 
 
 class Predictions(NamedTuple):
