@@ -68,7 +68,7 @@ def test_votes_predict_better_with_what_is_learned(seed):
     neighbors = neighbors_of(X, y, rng.integers(1, 4, size=80).astype(float))
     before = rng.normal(scale=0.3, size=6)
     before -= before.mean()
-    near = Predictions.of(before, neighbors, neighbors.points)
+    near = Predictions.of(before, neighbors)
     for logs in (before, np.zeros(6), rng.normal(size=6)):
         loss, slopes = near.loss(logs)
         assert loss == pytest.approx(loss_by_hand(neighbors, logs, before))
@@ -105,7 +105,7 @@ def test_weights_that_few_samples_have_told_wrong_do_not_last():
     X = np.random.default_rng(0).integers(0, 4, size=(500, 6)).astype(float)
     neighbors = neighbors_of(X, (X[:, 0] + X[:, 1]).astype(int) % 2)
     wrong = np.exp([-0.7, -0.9, 0.0, 0.3, 0.4, 0.9])
-    near = Predictions.of(np.log(wrong), neighbors, neighbors.points)
+    near = Predictions.of(np.log(wrong), neighbors)
     nowhere = near.improved(np.log(wrong), LARGEST_CHANGE)
     assert nowhere[:2].max() < nowhere[2:].min()
     weights = learn_feature_weights(neighbors, wrong)
@@ -115,6 +115,16 @@ def test_weights_that_few_samples_have_told_wrong_do_not_last():
     neighbors = neighbors_of(X, labels)
     weights = learn_feature_weights(neighbors, wrong)
     assert np.abs(np.log(weights / wrong)).max() <= 2.0 * LARGEST_CHANGE
+
+
+def test_numbers_of_classes_do_not_matter_where_many_samples_are_as_near():
+    # Of eight features that are zero or one many rows are equal, more than those that vote.
+    rng = np.random.default_rng(0)
+    X = rng.integers(0, 2, size=(401, 8)).astype(float)
+    y = (rng.uniform(size=401) < 0.2 + 0.6 * X[:, 0] * X[:, 1]).astype(int)
+    assert y.sum() % 2 != (1 - y).sum() % 2  # else two may have their turn at once
+    weights = learn_feature_weights(neighbors_of(X, y))
+    np.testing.assert_allclose(learn_feature_weights(neighbors_of(X, 1 - y)), weights, rtol=1e-3)
 
 
 @pytest.mark.parametrize("far", [1.0, 1e9, 1e150])

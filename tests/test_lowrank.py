@@ -22,7 +22,7 @@ from skokde._engine.covariance import structure_of
 from skokde._engine.shrinkage import noise_of_correlations
 from skokde._engine.whitening import frame_of
 from skokde.covariance import LowRankCovariance
-from twins import conditionals
+from twins import clumps, conditionals
 
 RANK = 3
 STRUCTURE = LowRankCovariance(RANK)
@@ -63,6 +63,22 @@ def test_directions_explain_no_more_than_there_is(k, d):
     np.testing.assert_allclose(gram, np.diag(np.diag(gram)), atol=1e-8 * gram.max())
     best = np.linalg.svd(rows, compute_uv=False)[:RANK]
     np.testing.assert_allclose(lengths[: len(best)], best, rtol=1e-2)
+
+
+def test_order_of_features_does_not_matter():
+    rng = np.random.default_rng(0)
+    rows, order = rng.normal(size=(200, 40)), rng.permutation(40)
+    found, other = (lowrank.leading(rows[:, o], RANK) for o in (slice(None), order))
+    np.testing.assert_allclose(other.T @ other, (found.T @ found)[np.ix_(order, order)], atol=1e-10)
+
+    # So many features that directions are found by iteration.
+    X, X_test = clumps(40, 300), clumps(40, 20, seed=1)
+    model = OnlineKDEDensity(covariance_type=LowRankCovariance(RANK)).fit(X)
+    assert model.covariances_.any()
+    scores = OnlineKDEDensity(covariance_type=LowRankCovariance(RANK)).fit(X[:, order])
+    np.testing.assert_allclose(
+        scores.score_samples(X_test[:, order]), model.score_samples(X_test), rtol=1e-9
+    )
 
 
 def test_few_rows_are_kept_as_they_are():

@@ -57,19 +57,22 @@ def learn_feature_weights(neighbors: Neighbors, weights: np.ndarray | None = Non
     weights : (d,) array, default=None
         What they were before, if anything.
     """
-    points = np.clip(neighbors.points, -FARTHEST_POINT, FARTHEST_POINT)
+    order = classes_in_turns(neighbors.codes)
+    counts, codes = neighbors.counts[order], neighbors.codes[order]
+    points = np.clip(neighbors.points[order], -FARTHEST_POINT, FARTHEST_POINT)
+    neighbors = neighbors._replace(points=points, counts=counts, codes=codes)
     n, d = points.shape
     equal = np.zeros(d)
     logs = equal if weights is None else np.log(weights)
     if n < 2 or d < 2:
         return np.exp(logs)
-    near = Predictions.of(logs, neighbors, points)
+    near = Predictions.of(logs, neighbors)
     if weights is None:
         return np.exp(near.improved(equal, LARGEST_FIRST_CHANGE))
     loss, _ = near.loss(logs)
     if loss > PREDICTED_WELL * near.loss_by_shares:
-        anew = Predictions.of(equal, neighbors, points).improved(equal, LARGEST_FIRST_CHANGE)
-        loss_anew, _ = Predictions.of(anew, neighbors, points).loss(anew)
+        anew = Predictions.of(equal, neighbors).improved(equal, LARGEST_FIRST_CHANGE)
+        loss_anew, _ = Predictions.of(anew, neighbors).loss(anew)
         if loss_anew < CLEARLY_LESS * loss:
             return np.exp(anew)
     return np.exp(near.improved(logs, LARGEST_CHANGE))
@@ -92,9 +95,9 @@ class Predictions(NamedTuple):
     times: np.ndarray
 
     @classmethod
-    def of(cls, logs: np.ndarray, neighbors: Neighbors, points: np.ndarray) -> Self:
+    def of(cls, logs: np.ndarray, neighbors: Neighbors) -> Self:
         """Of some of the samples, by logarithms (d,) of weights of the points' coordinates."""
-        n, d = points.shape
+        points, n, d = neighbors.points, *neighbors.points.shape
         most = min(MOST_PREDICTED, 1 + MOST_DIFFERENCES // (N_VOTERS * d))
         some = np.linspace(0, n - 1, min(n, most)).astype(np.intp)
         voters, counts, precisions = nearest_voters(points * np.exp(logs), neighbors.counts, some)
@@ -128,6 +131,18 @@ class Predictions(NamedTuple):
             self.loss, logs, jac=True, method="L-BFGS-B", bounds=bounds, options=options
         )
         return found.x - found.x.mean()
+
+
+def classes_in_turns(codes: np.ndarray) -> np.ndarray:
+    """An order of components, by their classes, in which each part has its share of each class.
+
+    Of those that are as near as each other, as discrete features make many, not all can vote: the
+    first ones do.
+    """
+    order = np.argsort(codes, kind="stable")
+    _, sizes = np.unique(codes, return_counts=True)
+    places = np.concatenate([(np.arange(size) + 0.5) / size for size in sizes])
+    return order[np.argsort(places, kind="stable")]
 
 
 def nearest_voters(

@@ -37,12 +37,16 @@ def units(variances: np.ndarray) -> np.ndarray:
     return np.sqrt(np.where(variances > 0.0, variances, 1.0))
 
 
+def sketch(k: int, n: int) -> np.ndarray:
+    """Combinations (k, n) of so many rows with a part in any direction; always the same."""
+    return long_sketch(1 << (k - 1).bit_length(), n)[:k]
+
+
 @cache
-def sketch(d: int, n: int) -> np.ndarray:
-    """Vectors (d, n) with a part in any direction; always the same."""
-    vectors = np.random.default_rng(0).standard_normal((d, n))
-    vectors.flags.writeable = False  # it is the same object each time
-    return vectors
+def long_sketch(k: int, n: int) -> np.ndarray:
+    combinations = np.random.default_rng(0).standard_normal((k, n))
+    combinations.flags.writeable = False  # it is the same object each time
+    return combinations
 
 
 def leading(rows: np.ndarray, n: int) -> np.ndarray:
@@ -53,27 +57,38 @@ def leading(rows: np.ndarray, n: int) -> np.ndarray:
     """
     # Components of few samples have few directions.
     rows = rows[rows.any(axis=1)]
-    k, d = rows.shape
-    out = np.zeros((n, d))
-    if not k:
+    out = np.zeros((n, rows.shape[1]))
+    if not len(rows):
         return out
+    found = directions_of(rows, n)
+    # They will be rows of what is merged next, so their signs matter: these go by the rows here,
+    # whatever the order of the features.
+    towards = sketch(len(rows), 1)[:, 0] @ rows
+    out[: len(found)] = np.where(found @ towards < 0.0, -1.0, 1.0)[:, None] * found
+    return out
+
+
+def directions_of(rows: np.ndarray, n: int) -> np.ndarray:
+    """At most n of them, of either sign; rows (k, d) are not zero."""
+    k, d = rows.shape
     if k > min(d, FEW_ROWS * (n + OVERSAMPLING)):
         if d <= n + OVERSAMPLING:
             values, vectors = np.linalg.eigh(rows.T @ rows)
             rank = min(n, np.count_nonzero(values > ROUNDING * values[-1]))
-            out[:rank] = (np.sqrt(values[-rank:]) * vectors[:, -rank:]).T[::-1]
-            return out
+            return (np.sqrt(values[-rank:]) * vectors[:, -rank:]).T[::-1]
         rows = compressed(rows, n + OVERSAMPLING)
     values, vectors = np.linalg.eigh(rows @ rows.T)
     # What is left of directions without any variance is rounding.
     rank = min(n, np.count_nonzero(values > ROUNDING * values[-1]))
-    out[:rank] = vectors[:, : -1 - rank : -1].T @ rows
-    return out
+    return vectors[:, : -1 - rank : -1].T @ rows
 
 
 def compressed(rows: np.ndarray, n: int) -> np.ndarray:
-    """About the same products of rows with themselves from n rows (Halko et al. 2011)."""
-    basis = rows @ sketch(rows.shape[1], n)
+    """About the same products of rows with themselves from n rows (Halko et al. 2011).
+
+    They begin with combinations of the rows, not of the features, whose order does not matter then.
+    """
+    basis = rows @ (rows.T @ sketch(len(rows), n))
     for _ in range(N_STEPS):
         basis = np.linalg.qr(rows @ (rows.T @ basis))[0]
     return basis.T @ rows
