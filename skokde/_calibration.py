@@ -24,10 +24,9 @@ from skokde._calibration_windows import (
     window_length,
 )
 from skokde._engine.class_density import (
-    ONE_BY_ONE,
     ClassDensity,
     build_class_density,
-    log_densities_in_row,
+    log_densities_of_few,
 )
 from skokde._engine.estimates import discriminant_moments
 from skokde._engine.histograms import Histograms
@@ -415,11 +414,10 @@ class Calibration(NamedTuple):
             return makers.density(code, states[code], settings)
 
         # Windows are that short where densities change little between them, and are there already.
-        if settings.memories and len(X) <= ONE_BY_ONE and not np.isnan(X).any():
-            densities = in_threads(density_of, codes)
-            if all(density.in_rows for density in densities):
-                logs = [log_densities_in_row(row, densities) for row in X]
-                return np.transpose(logs, (2, 0, 1))
+        if settings.memories:
+            of_few = log_densities_of_few(X, in_threads(density_of, codes))
+            if of_few is not None:
+                return of_few
         n_components = sum(states[code].mixture.n_components for code in codes)
         order = in_boxes(X, settings.n_experts * n_components)
         ordered = X[order]

@@ -19,7 +19,7 @@ from skokde._density import DENSITY_PARAMETERS, OnlineKDEDensity
 from skokde._engine._append import age_class_counts
 from skokde._engine.class_density import (
     ClassDensity,
-    log_densities_in_row,
+    log_densities_of_few,
 )
 from skokde._engine.class_memory import ClassMemory
 from skokde._engine.discriminants import Discriminants
@@ -816,8 +816,9 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         densities = self._of_classes(
             "class densities", key, codes, lambda density: density._class_density(settings, scored)
         )
-        if len(X) == 1 and settings.n_experts > 1 and not np.isnan(X).any():
-            out[:, 0, codes] = log_densities_in_row(X[0], densities).T
+        of_few = log_densities_of_few(X, densities) if settings.n_experts > 1 else None
+        if of_few is not None:
+            out[..., codes] = of_few
             return out
 
         def score(task: tuple[int, ClassDensity, np.ndarray]) -> None:

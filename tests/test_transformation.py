@@ -12,7 +12,11 @@ from sklearn.metrics import log_loss
 import twins
 from marks import quick
 from skokde import DegenerateDataWarning, OnlineKDEClassifier, OnlineKDEDensity, merge
-from skokde._engine.class_density import build_class_density, log_densities_in_row
+from skokde._engine.class_density import (
+    FEW_ROWS,
+    build_class_density,
+    log_densities_of_few,
+)
 from skokde._engine.covariance import STRUCTURES, structure_of
 from skokde._engine.mixture import Mixture
 from skokde._engine.transformation import LEVELS, Transformation, johnson, quantiles
@@ -209,6 +213,16 @@ def test_densities_are_normalised_in_the_units_of_the_data(covariance_type):
     assert of_rows[:2].max() > of_rows[2:].max()
 
 
+def test_few_rows_are_scored_as_many_are():
+    X, _, y = long_tailed(420)
+    for parameters in ({}, {"covariance_type": "lowrank"}, {"bandwidth": "okde"}):
+        classifier = OnlineKDEClassifier(**parameters).fit(X[:400], y[:400])
+        expected = classifier.predict_proba(X[400:])
+        for n in (1, 2, FEW_ROWS, FEW_ROWS + 1):
+            parts = [classifier.predict_proba(rows) for rows in np.split(X[400 : 400 + 4 * n], 4)]
+            np.testing.assert_allclose(np.concatenate(parts), expected[: 4 * n], atol=1e-9)
+
+
 @pytest.mark.parametrize("memory", [1.0, "predictive"])
 @both_structures
 def test_rows_alone_and_later_samples(covariance_type, memory):
@@ -220,9 +234,14 @@ def test_rows_alone_and_later_samples(covariance_type, memory):
     settings = classifier._scoring_settings()
     for chosen in (None, (False, True) + (settings.n_pooled - 3) * (False,) + (True,)):
         densities = [e._class_density(settings, chosen) for e in classifier.estimators_]
-        alone = np.array([log_densities_in_row(row, densities) for row in X[:20]])
         together = np.stack([density.log_densities(X[:20]) for density in densities], axis=1)
-        np.testing.assert_allclose(alone, together, rtol=1e-9, atol=1e-9)
+        for n in range(1, FEW_ROWS + 1):
+            few = log_densities_of_few(X[:n], densities).transpose(1, 2, 0)
+            np.testing.assert_allclose(few, together[:n], rtol=1e-9, atol=1e-9)
+        incomplete = X[:2].copy()
+        incomplete[1, 0] = np.nan
+        assert log_densities_of_few(incomplete, densities) is None
+        assert log_densities_of_few(X[: FEW_ROWS + 1], densities) is None
         fresh = [
             build_class_density(e._state, settings, chosen=chosen) for e in classifier.estimators_
         ]
