@@ -45,7 +45,7 @@ PARAMETERS = {
 @both_structures
 @pytest.mark.parametrize("d", quick([2, 1, 5]))
 def test_powers_of_two_change_no_bit(d, covariance_type, kind, reach):
-    X, y, X_test = labelled(d, 360)
+    X, y, X_test = labelled(d, 450)
     factors = 2.0 ** np.random.default_rng(d).integers(-reach, reach + 1, size=d)
     model, scaled = (
         OnlineKDEClassifier(covariance_type=covariance_type, **PARAMETERS[kind]).fit(X * f, y)
