@@ -693,8 +693,9 @@ def test_features_have_the_names_of_frames():
 def test_samples_are_rows_of_the_density(covariance_type):
     X, y = clusters(600)
     density = OnlineKDEDensity(covariance_type=covariance_type).fit(X)
-    draws = density.sample(20_000, random_state=0)
-    assert draws.shape == (20_000, 3)
+    # A few of very wide Gaussians decide what the variance of a sample is.
+    draws = density.sample(200_000, random_state=0)
+    assert draws.shape == (200_000, 3)
     p = density.distribution()
     np.testing.assert_allclose(draws.mean(axis=0), p.mean, atol=0.1)
     np.testing.assert_allclose(np.cov(draws.T), p.cov, rtol=0.1, atol=0.2)
