@@ -410,21 +410,23 @@ class Calibration(NamedTuple):
         """Log-densities (n_densities, n, n_seen) of rows, by some classes when the window began."""
         states, codes = self.pending.states, seen.tolist()
 
-        def density_of(code: int) -> ClassDensity:
+        def make(code: int) -> ClassDensity:
             return makers.density(code, states[code], settings)
 
         # Windows are that short where densities change little between them, and are there already.
         if settings.memories:
-            of_few = log_densities_of_few(X, in_threads(density_of, codes))
+            densities = in_threads(make, codes)
+            of_few = log_densities_of_few(X, densities)
             if of_few is not None:
                 return of_few
+            make = dict(zip(codes, densities, strict=True)).__getitem__
         n_components = sum(states[code].mixture.n_components for code in codes)
         order = in_boxes(X, settings.n_experts * n_components)
         ordered = X[order]
         out = np.empty((settings.n_densities, len(X), len(codes)))
         # One at a time, since each may take much memory.
         out[:, order] = np.transpose(
-            in_threads(lambda code: density_of(code).log_densities(ordered), codes)
+            in_threads(lambda code: make(code).log_densities(ordered), codes)
         )
         return out
 

@@ -20,6 +20,7 @@ from skokde._engine.class_density import (
 from skokde._engine.covariance import STRUCTURES, structure_of
 from skokde._engine.mixture import Mixture
 from skokde._engine.transformation import LEVELS, Transformation, johnson, quantiles
+from skokde.covariance import LowRankCovariance
 
 both_structures = pytest.mark.parametrize("covariance_type", quick(["full", "diag"]))
 
@@ -215,7 +216,7 @@ def test_densities_are_normalised_in_the_units_of_the_data(covariance_type):
 
 def test_few_rows_are_scored_as_many_are():
     X, _, y = long_tailed(420)
-    for parameters in ({}, {"covariance_type": "lowrank"}, {"bandwidth": "okde"}):
+    for parameters in ({}, {"covariance_type": LowRankCovariance(1)}, {"bandwidth": "okde"}):
         classifier = OnlineKDEClassifier(**parameters).fit(X[:400], y[:400])
         expected = classifier.predict_proba(X[400:])
         for n in (1, 2, FEW_ROWS, FEW_ROWS + 1):
@@ -313,7 +314,7 @@ def test_what_is_transformed_takes_part():
     assert exponents[:n].sum() > exponents[n : settings.n_pooled].sum()
     # Not with covariances of low rank, nor where nothing is found by prediction.
     for parameters in (
-        {"covariance_type": "lowrank"},
+        {"covariance_type": LowRankCovariance(1)},
         {"compression_threshold": 0.08},
         {"bandwidth": "plugin"},
     ):

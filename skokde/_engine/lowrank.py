@@ -106,10 +106,16 @@ def with_directions(variances: np.ndarray, rows: np.ndarray, rank: int) -> np.nd
     return out
 
 
+def largest_first(weights: np.ndarray) -> np.ndarray:
+    """An order of what has weights, so that it is not their numbers, as of classes, that matter."""
+    return np.argsort(-weights, kind="stable")
+
+
 def weighted_sum(weights: np.ndarray, covariances: np.ndarray) -> np.ndarray:
     """Sum of covariances (n, 1 + r, d) times weights that are not negative."""
     height, d = covariances.shape[1:]
-    rows = np.sqrt(weights)[:, None, None] * covariances[:, 1:]
+    order = largest_first(weights)
+    rows = np.sqrt(weights[order])[:, None, None] * covariances[order, 1:]
     return with_directions(weights @ covariances[:, 0], rows.reshape(-1, d), height - 1)
 
 
@@ -137,6 +143,7 @@ def group_directions(
     for group, (first, last) in enumerate(pairwise(starts)):
         total, mean, variances = (array[group] for array in moments)
         members = order[first:last]
+        members = members[largest_first(counts[members])]
         out[group, 0] = variances
         if last - first == 1:
             if members[0] < m:

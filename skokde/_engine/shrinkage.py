@@ -132,8 +132,6 @@ def pooled_within_covariance(
     (d, d) or (d,) array
         Zero for features that are constant in all data.
     """
-    # Directions of low rank depend on the order a little: it is not that of the classes' numbers.
-    moments = sorted(moments, key=lambda of_class: -of_class[0])
     counts, means, covariances = (np.array(arrays) for arrays in zip(*moments, strict=True))
     total, _, whole = match_moments(counts, means, covariances)
     structure = structure_of(covariances)
