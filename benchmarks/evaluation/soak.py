@@ -32,7 +32,7 @@ N_CLASSES = 3
 N_CHECKS = 50
 LONGEST_BLOCK = 10_000
 # Of each class: what a compression may leave, and half as many more before the next.
-MOST_COMPONENTS = 1201
+MOST_COMPONENTS = 2401
 # Distances of the far probes from zero.
 FAR = (1e3, 1e30, 1e100)
 # Sums of up to 10^7 counts round differently in another order.
