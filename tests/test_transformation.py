@@ -314,7 +314,7 @@ def test_what_is_transformed_takes_part():
     assert exponents[:n].sum() > exponents[n : settings.n_pooled].sum()
     # Not with covariances of low rank, nor where nothing is found by prediction.
     for parameters in (
-        {"covariance_type": LowRankCovariance(1)},
+        {"covariance_type": "lowrank"},
         {"compression_threshold": 0.08},
         {"bandwidth": "plugin"},
     ):

@@ -143,12 +143,12 @@ def group_directions(
     for group, (first, last) in enumerate(pairwise(starts)):
         total, mean, variances = (array[group] for array in moments)
         members = order[first:last]
-        members = members[largest_first(counts[members])]
         out[group, 0] = variances
         if last - first == 1:
             if members[0] < m:
                 out[group, 1:] = covariances[members[0], 1:]
             continue
+        members = members[largest_first(counts[members])]
         shares = counts[members] / total if total > 0.0 else np.zeros(len(members))
         compounds = members < m
         rows = rows_of(shares, means[members] - mean, compounds, covariances[members[compounds]])
