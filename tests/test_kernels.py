@@ -513,10 +513,11 @@ def random_details(d, covariance_type, kind, seed):
     m, size = covs.shape
     rng = np.random.default_rng(seed)
     weights = rng.dirichlet([2.0, 2.0], size=m)
-    detail_means = np.concatenate([rng.normal(size=(2 * m, d)), means[m:]])
-    detail_covs = np.resize(covs[::-1], (2 * m, size))
-    detail_covs[1::5] = 0.0
-    return counts, means, covs, weights, detail_means, detail_covs
+    detail_means = rng.normal(size=(m, 2, d))
+    merged = np.ones(2 * m, dtype=np.uint8)
+    merged[1::5] = 0
+    detail_covs = np.resize(covs[::-1], (2 * m, size))[merged > 0]
+    return counts, means, covs, weights, detail_means, merged.reshape(m, 2), detail_covs
 
 
 LABELS = {
@@ -545,11 +546,11 @@ def test_merge(d, covariance_type, kind, labels):
 def test_merge_keeps_what_is_alone_as_it_is(covariance_type):
     mixture = random_details(3, covariance_type, "mixed", 0)
     axis = np.ones(3)
-    order, *got = _compression.merge(
+    members, *got = _compression.merge(
         intp(range(16)), *mixture, *random_frame(3, covariance_type), axis
     )
-    np.testing.assert_array_equal(order, range(16))
-    for a, b in zip(got, (*mixture[:4], mixture[4][:16].reshape(8, 2, 3), mixture[5]), strict=True):
+    np.testing.assert_array_equal(members, range(16))
+    for a, b in zip(got, mixture, strict=True):
         np.testing.assert_array_equal(a, b)
 
 
@@ -595,15 +596,24 @@ def test_principal_axes(d, covariance_type, kind):
         np.testing.assert_allclose(got, expected, rtol=1e-10, atol=1e-11)
 
 
+@pytest.mark.parametrize("d", [1, 2, 5])
+def test_widest_gap(d):
+    for seed in SEEDS:
+        weights, points, _ = twins.random_components(d, "diag", "diracs", seed=seed)
+        for scale in (1e-100, 1.0, 1e100):
+            arguments = weights, scale * points, weights @ (scale * points)
+            got, expected = (f.widest_gap(*arguments) for f in (_goldberger, twins))
+            np.testing.assert_array_equal(got, expected)
+
+
 @each_case
 def test_detail_errors(d, covariance_type, kind):
     for seed in SEEDS:
         mixture = random_details(d, covariance_type, kind, seed)
         frame = random_frame(d, covariance_type)
         for low in (0.0, np.median(np.sqrt(mixture[0]))):
-            arrays = (*mixture[:4], mixture[4][: 2 * len(mixture[3])].reshape(-1, 2, d), mixture[5])
-            got = _hellinger.detail_errors(*arrays, *frame, low)
-            expected = twins.detail_errors(*arrays, *frame, low)
+            got = _hellinger.detail_errors(*mixture, *frame, low)
+            expected = twins.detail_errors(*mixture, *frame, low)
             np.testing.assert_allclose(got, expected, rtol=1e-9, atol=1e-12)
 
 
@@ -1194,9 +1204,13 @@ def entries(covariance_type):
     arrays = model_arrays(np.log(weights), means, covs)
     weights_of_parts = np.ones((2, 1, len(WIDTHS)))
     every = twins.random_components(d, covariance_type, "mixed", all_covs=True)
-    halves, details = np.full((4, 2), 0.5), np.stack([means[:4], means[4:]], axis=1)
+    details = (
+        np.full((4, 2), 0.5),
+        np.stack([means[:4], means[4:]], axis=1),
+        np.ones((4, 2), dtype=np.uint8),
+        every[2],
+    )
     frame = random_frame(d, covariance_type)
-    extended = np.concatenate([means, means[4:]])
     pairs = intp([0, 0, 1, 2, 3, 1, 2, 3])
     buffers = np.empty(9), np.empty((9, d))
     mixture = weights, means, covs
@@ -1221,7 +1235,7 @@ def entries(covariance_type):
         Entry(
             _compression.cluster, (*mixture, *factors, np.array([0.1, 0.2]), axis, -1), free=(6,)
         ),
-        Entry(_compression.merge, (pairs, *mixture, halves, extended, every[2], *frame, axis)),
+        Entry(_compression.merge, (pairs, *mixture, *details, *frame, axis)),
         Entry(
             _feature_weights.loss_of_votes,
             (
@@ -1237,9 +1251,10 @@ def entries(covariance_type):
         ),
         Entry(_goldberger.principal_axes, (covs, d), free=(0,)),
         Entry(_goldberger.two_means, (members, *mixture, axis), free=(0, 3)),
+        Entry(_goldberger.widest_gap, (weights, means, axis)),
         Entry(_hellinger.local_error, (members, *mixture, *factors, np.empty(0)), free=(0, 7)),
         Entry(_hellinger.hellinger, (*every, *every)),
-        Entry(_hellinger.detail_errors, (*mixture, halves, details, every[2], *frame, 0.0)),
+        Entry(_hellinger.detail_errors, (*mixture, *details, *frame, 0.0)),
         Entry(_hellinger.factorize_all, (covs, d), free=(0,)),
         Entry(_log_density.decompose, (means, covs, *scales), free=(0, 1)),
         Entry(

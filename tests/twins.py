@@ -206,10 +206,20 @@ def inliers(counts, means, covs, tail, n_deviations, farthest):
     return radii <= farthest * max(1.0, quantile(radii, counts, 1.0 - tail))
 
 
-def merge(labels, counts, means, covs, detail_weights, detail_means, detail_covs, *frame_and_axis):
-    *frame, axis = frame_and_axis
+def all_details(detail_means, details_merged, detail_covs):
+    """Means and covariances (2 m, ...) of all details, one after the other."""
+    covs = np.zeros((details_merged.size, detail_covs.shape[1]))
+    covs[details_merged.ravel() > 0] = detail_covs
+    return detail_means.reshape(len(covs), detail_means.shape[2]), covs
+
+
+def merge(labels, counts, means, covs, detail_weights, *others):
+    *details, center, spread, matrix, axis = others
+    frame = center, spread, matrix
     (m, size), d = covs.shape, means.shape[1]
     total = counts.sum()
+    detail_means, detail_covs = all_details(*details)
+    detail_means = np.concatenate([detail_means, means[m:]])
     old, new = ([], []), ([], [])  # compounds, then Diracs
     for label in range(labels.max() + 1):
         members = np.flatnonzero(labels == label)
@@ -223,7 +233,7 @@ def merge(labels, counts, means, covs, detail_weights, detail_means, detail_covs
         parts = detail_means[details], detail_covs[details[details < 2 * m]]
         if len(members) == 1:
             i = members[0]
-            kept = label, counts[i], means[i]
+            kept = i, counts[i], means[i]
             if i < m:
                 kept += covs[i], detail_weights[i], *parts
             old[int(i >= m)].append(kept)
@@ -233,7 +243,7 @@ def merge(labels, counts, means, covs, detail_weights, detail_means, detail_covs
             for array in match_group_moments(counts, means, covs, members, [0, len(members)])
         )
         if not cov.any():
-            new[1].append((label, count, mean))
+            new[1].append((members[0], count, mean))
             continue
         inside = points_in(parts[0], *frame), covariances_in(parts[1], *frame)
         everything = np.arange(len(details))
@@ -241,14 +251,14 @@ def merge(labels, counts, means, covs, detail_weights, detail_means, detail_covs
         sides = two_means(everything, detail_counts / total, *inside, start)
         starts = [0, len(sides[0]), len(details)]
         sides = match_group_moments(detail_counts, *parts, np.concatenate(sides), starts)
-        new[0].append((label, count, mean, cov, sides[0] / sides[0].sum(), *sides[1:]))
+        new[0].append((members[0], count, mean, cov, sides[0] / sides[0].sum(), *sides[1:]))
     compounds, diracs = old[0] + new[0], old[1] + new[1]
     arrays = [np.array([part[i] for part in compounds + diracs]) for i in range(3)]
-    shapes = [(0, size), (0, 2), (0, 2, d), (0, size)]
-    for i, shape in enumerate(shapes, 3):
-        of_compounds = np.array([part[i] for part in compounds]).reshape(-1, *shape[1:])
-        arrays.append(of_compounds)
-    return arrays
+    for i, shape in enumerate([(size,), (2,), (2, d), (2, size)], 3):
+        arrays.append(np.array([part[i] for part in compounds]).reshape(-1, *shape))
+    *arrays, of_details = arrays
+    merged = of_details.any(axis=2)
+    return *arrays, merged, of_details[merged]
 
 
 def points_in(X, center, spread, matrix):
@@ -271,8 +281,11 @@ def covariances_in(covs, center, spread, matrix):
     return flattened(factors.transpose(0, 2, 1) @ correlations @ factors, covs.shape[1])
 
 
-def detail_errors(weights, means, covs, detail_weights, detail_means, detail_covs, *frame_and_low):
-    *frame, low = frame_and_low
+def detail_errors(weights, means, covs, detail_weights, *others):
+    *details, center, spread, matrix, low = others
+    frame = center, spread, matrix
+    _, detail_covs = all_details(*details)
+    detail_means = details[0]
     errors = np.sqrt(weights[: len(covs)])
     for i in np.flatnonzero(errors > low):
         errors[i] *= hellinger(
@@ -458,6 +471,14 @@ def principal_axis(covariance):
     eigenvalues, vectors = np.linalg.eigh(covariance)
     axis = vectors[:, -1] * np.sqrt(eigenvalues[-1])
     return axis if axis[np.argmax(np.abs(axis))] > 0.0 else -axis
+
+
+def widest_gap(weights, points, center):
+    explained = []
+    for x, middle in zip(points.T, center, strict=True):
+        share, moment = ((weights * part)[x > middle].sum() for part in (1.0, x - middle))
+        explained.append(moment**2 / (share * (1.0 - share)) if share > 0.0 else 0.0)
+    return np.eye(len(center))[np.argmax(explained)]
 
 
 def nearly_principal_axis(covariance, diagonal):

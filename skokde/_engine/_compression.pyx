@@ -4,7 +4,7 @@ import numpy as np
 
 from libc.float cimport DBL_MIN
 from libc.math cimport fmax
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memset
 from skokde._engine._frame cimport (
     coordinates, Coordinates, coordinates_size, map_covariances, map_points, prepare_covariances,
 )
@@ -13,7 +13,7 @@ from skokde._engine._goldberger cimport split, split_size
 from skokde._engine._hellinger cimport (
     error_of_merging, factors_size, local_error_size, thin_inverse_roots,
 )
-from skokde._engine._shapes cimport check_shapes
+from skokde._engine._shapes cimport check_shapes, number_of_true
 
 
 def cluster(
@@ -142,7 +142,8 @@ def merge(
     const double[:, ::1] means,
     const double[:, ::1] covs,
     const double[:, ::1] detail_weights,
-    const double[:, ::1] detail_means,
+    const double[:, :, ::1] detail_means,
+    const unsigned char[:, ::1] details_merged,
     const double[:, ::1] detail_covs,
     const double[::1] center,
     const double[::1] spread,
@@ -165,9 +166,11 @@ def merge(
         Of the first m components; the others are Diracs.
     detail_weights : (m, 2) array
         Of the two details of each of the m components.
-    detail_means : (m + k, d) array
-        Those details' means, one after the other, and then the Diracs'.
-    detail_covs : (2 m, d * d) or (2 m, d) array
+    detail_means : (m, 2, d) array
+    details_merged : (m, 2) array of uint8
+        Which of the details have a covariance.
+    detail_covs : (n, d * d) or (n, d) array
+        Of those.
     center, spread, matrix : (d,), (d,) and (d * d,) or (d,) arrays
         The frame in which details are split.
     axis : (d,) array
@@ -175,30 +178,28 @@ def merge(
 
     Returns
     -------
-    order : (n_clusters,) array of intp
-        The numbers of the clusters that are the new mixture's components.
+    members : (n_clusters,) array of intp
+        Of each component of the new mixture, the first of those which it stands for.
     counts, means, covs : arrays
         Of the new mixture: compounds and then Diracs, each those first that are not merged.
-    detail_weights : (n, 2) array
-        Of the n compounds.
-    detail_means : (n, 2, d) array
-    detail_covs : (2 n, d * d) or (2 n, d) array
+    detail_weights, detail_means, details_merged, detail_covs : arrays
+        Of its compounds.
     """
     cdef Py_ssize_t k = counts.shape[0], d = means.shape[1], m = covs.shape[0], size = covs.shape[1]
-    cdef Py_ssize_t n_clusters = 0, n_compounds = 0, n_details, n_first
+    cdef Py_ssize_t n_clusters = 0, n_compounds = 0, n_details, n_held = 0, n_first
     cdef Py_ssize_t to, c, a, i, n, side
     check_shapes(
         d, size,
         m <= k == labels.shape[0] == means.shape[0] and k > 0
-        and detail_weights.shape[0] == m and detail_weights.shape[1] == 2
-        and detail_means.shape[0] == m + k and detail_means.shape[1] == d
-        and detail_covs.shape[0] == 2 * m and detail_covs.shape[1] == size
+        and detail_weights.shape[0] == detail_means.shape[0] == details_merged.shape[0] == m
+        and detail_weights.shape[1] == detail_means.shape[1] == details_merged.shape[1] == 2
+        and detail_means.shape[2] == d and detail_covs.shape[1] == size
+        and detail_covs.shape[0] == number_of_true(details_merged)
         and center.shape[0] == spread.shape[0] == axis.shape[0] == d and matrix.shape[0] == size,
     )
     cdef bint full = size != d
     cdef double total = np.sum(counts)
     cdef const double* cov = &covs[0, 0] if m else NULL
-    cdef const double* detail_cov = &detail_covs[0, 0] if m else NULL
     # Components, cluster after cluster, and where each cluster begins.
     cdef Py_ssize_t[::1] members = np.empty(k, dtype=np.intp)
     cdef Py_ssize_t[::1] starts = np.zeros(k + 2, dtype=np.intp)
@@ -234,18 +235,25 @@ def merge(
                 if compound[c] == (a < 2) and (starts[c + 1] - starts[c] > 1) == a % 2:
                     order[n] = c
                     n += 1
+    out_members = np.empty(n_clusters, dtype=np.intp)
     out_counts, out_means = np.empty(n_clusters), np.empty((n_clusters, d))
     out_covs, out_weights = np.empty((n_compounds, size)), np.empty((n_compounds, 2))
     out_detail_means = np.empty((n_compounds, 2, d))
+    out_merged = np.zeros((n_compounds, 2), dtype=np.bool_)
     out_detail_covs = np.empty((2 * n_compounds, size))
+    cdef Py_ssize_t[::1] out_member = out_members
     cdef double[::1] out_count = out_counts
     cdef double[:, ::1] out_mean = out_means, out_cov = out_covs, out_weight = out_weights
     cdef double[:, :, ::1] out_detail_mean = out_detail_means
+    cdef unsigned char[:, ::1] merged = out_merged.view(np.uint8)
     cdef double[:, ::1] out_detail_cov = out_detail_covs
-    # The extended mixture in the frame, as far as it is needed.
-    extended_counts = np.append(np.asarray(counts)[:m, None] * detail_weights, counts[m:])
-    cdef double[::1] detail_counts = extended_counts, weights = extended_counts / total
-    cdef double[:, ::1] points = np.empty((k + m, d)), point_covs = np.empty((2 * m, size))
+    # The extended mixture: two details of each compound, and the Diracs. In the frame as far as it
+    # is needed.
+    cdef double[::1] extended_counts = np.empty(k + m), weights = np.empty(k + m)
+    cdef double[:, ::1] extended_means = np.empty((k + m, d)), points = np.empty((k + m, d))
+    cdef double[:, ::1] extended_covs = np.empty((2 * m, size))
+    cdef double[:, ::1] point_covs = np.empty((2 * m, size))
+    cdef double* extended_cov = &extended_covs[0, 0] if m else NULL
     cdef double* point_cov = &point_covs[0, 0] if m else NULL
     cdef Py_ssize_t[::1] details = np.empty(k + m, dtype=np.intp)
     cdef Py_ssize_t[::1] sides = np.empty(2 * (k + m), dtype=np.intp)
@@ -254,6 +262,20 @@ def merge(
     cdef int[::1] iwork = np.empty(3 + 5 * d, dtype=np.intc)
     cdef Coordinates frame
     with nogil:
+        n = 0
+        for i in range(2 * m):
+            extended_counts[i] = counts[i // 2] * detail_weights[i // 2, i % 2]
+            memcpy(&extended_means[i, 0], &detail_means[i // 2, i % 2, 0], d * sizeof(double))
+            if details_merged[i // 2, i % 2]:
+                memcpy(&extended_covs[i, 0], &detail_covs[n, 0], size * sizeof(double))
+                n += 1
+            else:
+                memset(&extended_covs[i, 0], 0, size * sizeof(double))
+        for i in range(m, k):
+            extended_counts[m + i] = counts[i]
+            memcpy(&extended_means[m + i, 0], &means[i, 0], d * sizeof(double))
+        for i in range(k + m):
+            weights[i] = extended_counts[i] / total
         frame = coordinates(
             d, full, &center[0], &spread[0], &matrix[0], &scratch[split_size(d, size)]
         )
@@ -261,6 +283,7 @@ def merge(
         for to in range(n_clusters):
             c = order[to]
             n = starts[c + 1] - starts[c]
+            out_member[to] = members[starts[c]]
             out_count[to] = new_counts[c]
             memcpy(&out_mean[to, 0], &new_means[c, 0], d * sizeof(double))
             if not compound[c]:
@@ -278,9 +301,9 @@ def merge(
             if n > 1:
                 for a in range(n_details):
                     i = details[a]
-                    map_points(frame, 1, &detail_means[i, 0], &points[i, 0])
+                    map_points(frame, 1, &extended_means[i, 0], &points[i, 0])
                     if i < 2 * m:
-                        map_covariances(frame, 1, &detail_covs[i, 0], &point_covs[i, 0])
+                        map_covariances(frame, 1, &extended_covs[i, 0], &point_covs[i, 0])
                 n_first = split(
                     n_details, &details[0], d, size, 2 * m, &weights[0], &points[0, 0], point_cov,
                     &axis[0] if n_clusters == 1 else NULL,
@@ -289,15 +312,19 @@ def merge(
             for side in range(2):
                 match_moments(
                     d, full, n_details - n_first if side else n_first,
-                    &sides[n_first if side else 0], &detail_counts[0], &detail_means[0, 0],
-                    detail_cov, 2 * m, &out_weight[to, side], &out_detail_mean[to, side, 0],
-                    &out_detail_cov[2 * to + side, 0], &delta[0],
+                    &sides[n_first if side else 0], &extended_counts[0], &extended_means[0, 0],
+                    extended_cov, 2 * m, &out_weight[to, side], &out_detail_mean[to, side, 0],
+                    &out_detail_cov[n_held, 0], &delta[0],
                 )
+                for i in range(size):
+                    merged[to, side] |= out_detail_cov[n_held, i] != 0.0
+                n_held += merged[to, side]
                 if n > 1:
                     out_weight[to, side] /= new_counts[c]
                 else:
                     out_weight[to, side] = detail_weights[details[0] // 2, side]
     return (
-        np.asarray(order), out_counts, out_means, out_covs, out_weights, out_detail_means,
-        out_detail_covs,
+        out_members, out_counts, out_means, out_covs, out_weights, out_detail_means, out_merged,
+        # What is not used is let go of.
+        out_detail_covs[:n_held].copy(),
     )

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from libc.float cimport DBL_MIN
 from libc.math cimport fabs, fmax, sqrt
 from scipy.linalg.cython_blas cimport dgemm
 from skokde._engine._gaussian cimport (
@@ -71,6 +72,49 @@ def principal_axes(const double[:, ::1] covs, Py_ssize_t d):
     with nogil:
         for i in range(n):
             principal_axis(d, full, &covs[i, 0], &axes[i, 0], &work[0], &iwork[0])
+    return out
+
+
+def widest_gap(
+    const double[::1] weights, const double[:, ::1] points, const double[::1] center
+):
+    """The coordinate axis along which a cut at the center explains most of the variance.
+
+    Parameters
+    ----------
+    weights : (k,) array, sum one
+    points : (k, d) array
+    center : (d,) array
+        Their mean.
+
+    Returns
+    -------
+    (d,) array
+        Zeros and a one. Of features that are equal but for rounding the first counts.
+    """
+    cdef Py_ssize_t k = points.shape[0], d = points.shape[1], i, j
+    cdef double deviation, largest = DBL_MIN, most = 0.0, share, moment
+    check_shapes(d, d, weights.shape[0] == k and center.shape[0] == d)
+    out = np.zeros(d)
+    cdef double[::1] axis = out, explained = np.empty(d)
+    with nogil:
+        for i in range(k):
+            for j in range(d):
+                largest = fmax(largest, fabs(points[i, j] - center[j]))
+        for j in range(d):
+            share = moment = 0.0
+            for i in range(k):
+                deviation = points[i, j] - center[j]
+                if deviation > 0.0:
+                    share += weights[i]
+                    # Squares of the farthest would overflow.
+                    moment += weights[i] * (deviation / largest)
+            explained[j] = moment * moment / fmax(share * (1.0 - share), DBL_MIN)
+            most = fmax(most, explained[j])
+        for j in range(d):
+            if explained[j] >= (1.0 - 1e-8) * most:
+                axis[j] = 1.0
+                break
     return out
 
 

@@ -8,6 +8,7 @@ only ratios of densities matter.
 import numpy as np
 
 from libc.math cimport fmax, log, sqrt
+from libc.string cimport memset
 from scipy.linalg.cython_blas cimport dgemm
 from skokde._engine._exponential cimport add_ratios, all_below, divergences
 from skokde._engine._frame cimport (
@@ -16,7 +17,7 @@ from skokde._engine._frame cimport (
 from skokde._engine._gaussian cimport (
     dot, factorize, long_dot, match_moments, row_times, thin_factor, thin_limit, work_size,
 )
-from skokde._engine._shapes cimport check_shapes
+from skokde._engine._shapes cimport check_shapes, number_of_true
 
 # An inverse root is I, but for less than this, less the outer products of a few vectors if it comes
 # from a thin covariance.
@@ -479,6 +480,7 @@ def detail_errors(
     const double[:, ::1] covs,
     const double[:, ::1] detail_weights,
     const double[:, :, ::1] detail_means,
+    const unsigned char[:, ::1] details_merged,
     const double[:, ::1] detail_covs,
     const double[::1] center,
     const double[::1] spread,
@@ -495,7 +497,10 @@ def detail_errors(
         Of the first m components, which are the compounds.
     detail_weights : (m, 2) array
     detail_means : (m, 2, d) array
-    detail_covs : (2 m, d * d) or (2 m, d) array
+    details_merged : (m, 2) array of uint8
+        Which of the details have a covariance.
+    detail_covs : (n, d * d) or (n, d) array
+        Of those.
     center, spread, matrix : (d,), (d,) and (d * d,) or (d,) arrays
         Kernel coordinates.
     low : float
@@ -505,14 +510,16 @@ def detail_errors(
     -------
     (m,) array
     """
-    cdef Py_ssize_t m = covs.shape[0], d = means.shape[1], size = covs.shape[1], i
+    cdef Py_ssize_t m = covs.shape[0], d = means.shape[1], size = covs.shape[1], i, side
+    cdef Py_ssize_t n_held = 0, held
     cdef bint full = size != d
     check_shapes(
         d, size,
         m <= weights.shape[0] == means.shape[0]
-        and detail_weights.shape[0] == detail_means.shape[0] == m
-        and detail_weights.shape[1] == detail_means.shape[1] == 2 and detail_means.shape[2] == d
-        and detail_covs.shape[0] == 2 * m and detail_covs.shape[1] == size
+        and detail_weights.shape[0] == detail_means.shape[0] == details_merged.shape[0] == m
+        and detail_weights.shape[1] == detail_means.shape[1] == details_merged.shape[1] == 2
+        and detail_means.shape[2] == d and detail_covs.shape[1] == size
+        and detail_covs.shape[0] == number_of_true(details_merged)
         and center.shape[0] == spread.shape[0] == d and matrix.shape[0] == size,
     )
     # Of the two details, and of the compound.
@@ -531,11 +538,18 @@ def detail_errors(
         frame = coordinates(d, full, &center[0], &spread[0], &matrix[0], &kept[0])
         prepare_covariances(frame)
         for i in range(m):
+            held = n_held
+            n_held += details_merged[i, 0] + details_merged[i, 1]
             if not errors[i] > low:
                 continue
             map_points(frame, 2, &detail_means[i, 0, 0], &points[0, 0])
             map_points(frame, 1, &means[i, 0], &points[2, 0])
-            map_covariances(frame, 2, &detail_covs[2 * i, 0], &point_covs[0, 0])
+            for side in range(2):
+                if details_merged[i, side]:
+                    map_covariances(frame, 1, &detail_covs[held, 0], &point_covs[side, 0])
+                    held += 1
+                else:
+                    memset(&point_covs[side, 0], 0, size * sizeof(double))
             map_covariances(frame, 1, &covs[i, 0], &point_covs[2, 0])
             errors[i] *= distance(
                 d, size, 2, &detail_weights[i, 0], &points[0, 0], &point_covs[0, 0],

@@ -18,3 +18,11 @@ cdef inline Py_ssize_t number_of_parts(const Py_ssize_t[::1] parts) except -1:
             raise ValueError(f"There is no part {parts[i]}.")
         n = max(n, parts[i] + 1)
     return n
+
+
+cdef inline Py_ssize_t number_of_true(const unsigned char[:, ::1] flags) noexcept nogil:
+    cdef Py_ssize_t i, j, n = 0
+    for i in range(flags.shape[0]):
+        for j in range(flags.shape[1]):
+            n += flags[i, j] != 0
+    return n

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from math import prod
 from typing import NamedTuple
 
@@ -100,8 +101,11 @@ def cluster_in_steps(
     -------
     (n_levels, k) array of intp
     """
-    first, *others = filter(len, np.split(thresholds, ends))
+    starts = sorted({0, *ends} - {len(thresholds)})
+    first, *others = (thresholds[i:j] for i, j in pairwise([*starts, len(thresholds)]))
     found = cluster(components, first, first_cut)
+    if not others:
+        return found
     labels = [found]
     for part in others:
         components = Components(*moments_of_groups(*components, found[-1]))
@@ -171,46 +175,39 @@ def merge(mixture: Mixture, labels: np.ndarray, kernel: KernelFrame) -> tuple[Mi
     """
     if labels.max() == len(labels) - 1:
         return mixture, np.arange(len(labels))
-    frame = kernel.frame.divided(np.sqrt(DETAIL_BANDWIDTH))
+    merge_clusters = merge_groups
     if structure_of(mixture.covariances).is_compiled:
-        merged, order = merge_compiled(mixture, labels, frame, kernel.first_cut)
-    else:
-        merged, order = merge_groups(mixture, labels, frame, kernel.first_cut)
-    return merged, np.unique(labels, return_index=True)[1][order]
+        merge_clusters = merge_compiled
+    frame = kernel.frame.divided(np.sqrt(DETAIL_BANDWIDTH))
+    return merge_clusters(mixture, labels, frame, kernel.first_cut)
 
 
 def merge_compiled(
     mixture: Mixture, labels: np.ndarray, frame: Frame, first_cut: np.ndarray
 ) -> tuple[Mixture, np.ndarray]:
-    """The merged mixture, and the numbers of the clusters that are its components."""
-    m, d = mixture.n_compounds, mixture.n_features
+    """See `merge`; moments are matched, and details split, by a compiled function."""
     shape = mixture.covariances.shape[1:]
-    order, counts, means, covariances, detail_weights, detail_means, detail_covariances = _merge(
+    members, counts, means, covariances, *details, detail_covariances = _merge(
         labels,
         mixture.counts,
         mixture.means,
         flatten(mixture.covariances),
         mixture.detail_weights,
-        np.concatenate([mixture.detail_means.reshape(-1, d), mixture.means[m:]]),
-        flatten(mixture.all_detail_covariances().reshape(-1, *shape)),
+        mixture.detail_means,
+        mixture.details_merged.view(np.uint8),
+        flatten(mixture.detail_covariances),
         *frame.arrays,
         first_cut,
     )
-    merged = Mixture(
-        counts,
-        means,
-        covariances.reshape(-1, *shape),
-        detail_weights,
-        detail_means,
-        *merged_details(detail_covariances.reshape(-1, 2, *shape)),
-    )
-    return merged, order
+    covariances = covariances.reshape(-1, *shape)
+    merged = Mixture(counts, means, covariances, *details, detail_covariances.reshape(-1, *shape))
+    return merged, members
 
 
 def merge_groups(
     mixture: Mixture, labels: np.ndarray, frame: Frame, first_cut: np.ndarray
 ) -> tuple[Mixture, np.ndarray]:
-    """What `merge_compiled` does, for covariances of which kernels see a part only.
+    """The same for covariances of which kernels see a part only.
 
     Moments are those of the structure; details are split by what kernels see.
     """
@@ -255,7 +252,7 @@ def merge_groups(
         covariances[order[: len(own) + len(new)]],
         *(np.concatenate(arrays) for arrays in zip(kept, details, strict=True)),
     )
-    return out, order
+    return out, first[order]
 
 
 def compress(
@@ -297,5 +294,7 @@ def compress(
             labels = cluster(components, thresholds[-1:], kernel.first_cut, most)
     merged, members = merge(mixture, labels[0], kernel)
     level = len(thresholds) - len(labels)
-    apart = np.tile(np.arange(merged.n_components), (level, 1))
-    return Compressed(merged, np.concatenate([apart, labels[1:, members]]), level)
+    partitions = np.empty((len(thresholds) - 1, merged.n_components), dtype=np.intp)
+    partitions[:level] = np.arange(merged.n_components)
+    partitions[level:] = labels[1:, members]
+    return Compressed(merged, partitions, level)

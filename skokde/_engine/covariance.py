@@ -19,7 +19,7 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from skokde._engine import lowrank
-from skokde._engine._goldberger import principal_axes
+from skokde._engine._goldberger import principal_axes, widest_gap
 from skokde._engine._moments import match_group_moments
 from skokde._engine._whitening import covariances_in, eigen, roots
 
@@ -396,7 +396,7 @@ class FullCovariance(CompiledStructure):
         return (d, d)
 
     def variances(self, covariances: np.ndarray) -> np.ndarray:
-        return np.diagonal(covariances, axis1=-2, axis2=-1)
+        return covariances.diagonal(axis1=-2, axis2=-1)
 
     def marginal(self, covariances: np.ndarray, features: np.ndarray) -> np.ndarray:
         return np.ascontiguousarray(covariances[..., features[:, None], features])
@@ -485,7 +485,8 @@ class DiagonalCovariance(CompiledStructure):
         self, correlation: np.ndarray, counts: np.ndarray, points: np.ndarray
     ) -> np.ndarray:
         # All variances are one: the feature whose halves are the farthest apart.
-        return widest_gap(counts, points)
+        weights = counts / counts.sum()
+        return widest_gap(weights, points, weights @ points)
 
     def to_matrix(self, variances: np.ndarray) -> np.ndarray:
         return variances
@@ -704,6 +705,8 @@ class DiagonalOfLowRank(DiagonalCovariance):
 
 def flatten(covariances: np.ndarray) -> np.ndarray:
     """Covariances as the compiled functions take them: (n, d * d) or (n, d)."""
+    if covariances.ndim == 2:
+        return covariances
     return covariances.reshape(len(covariances), prod(covariances.shape[1:]))
 
 
@@ -724,22 +727,6 @@ def positive(values: np.ndarray) -> np.ndarray:
 def unit_size(vectors: np.ndarray) -> np.ndarray:
     """Vectors (n, d), the largest entry of each one."""
     return vectors / positive(np.abs(vectors).max(axis=1, keepdims=True))
-
-
-def widest_gap(counts: np.ndarray, points: np.ndarray) -> np.ndarray:
-    """The coordinate axis (d,) along which a cut at the mean explains most of the variance."""
-    weights = counts / counts.sum()
-    deviations = points - weights @ points
-    above = deviations > 0.0
-    # Squares of the farthest would overflow.
-    deviations = deviations / max(np.abs(deviations).max(), np.finfo(float).tiny)
-    share = weights @ above
-    moment = weights @ (deviations * above)
-    explained = moment**2 / np.maximum(share * (1.0 - share), np.finfo(float).tiny)
-    axis = np.zeros(points.shape[1])
-    # Of features that are equal but for rounding the first counts.
-    axis[np.argmax(explained > (1.0 - 1e-8) * explained.max())] = 1.0
-    return axis
 
 
 # With fewer features a dozen samples tell how they correlate.

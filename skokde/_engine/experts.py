@@ -37,6 +37,7 @@ NEGLIGIBLE = 0.1
 WIDEST_KERNELS_AT = 3
 # Weights of the parts of a model that has nothing but the mean: of no components, and of that.
 MEAN_ALONE = np.array([[0.0], [1.0]])
+NO_LOG = np.zeros(1)
 
 
 def prior_counts(settings: Settings) -> np.ndarray:
@@ -71,7 +72,7 @@ def adapted(state: State, settings: Settings) -> State:
             prior = np.append(state.expert_counts, prior[n:])
         state = state._replace(expert_counts=prior)
     if not settings.memories:
-        return state._replace(recent=None)
+        return state if state.recent is None else state._replace(recent=None)
     n_memories = len(recent.prior_counts(settings))
     if state.recent is None or len(state.recent.credits) != n_memories:
         nothing = recent.nothing_recent(state.mixture.n_features, settings)
@@ -215,11 +216,9 @@ class Experts(NamedTuple):
         logs, families = log(models.weights), []
         for shape, of_shape in zip(settings.shapes, kernels, strict=False):
             families.append(family_of(shape).of(models._replace(shape=shape), of_shape, logs))
-        alone = Resolutions.of_one(mixture.sample_model.empty())
-        shrunk = [
-            family_of(structure).of(alone.with_mean(center), single)
-            for single in kernels[len(families) :]
-        ]
+        of_mean = Resolutions.of_one(mixture.sample_model.empty()).with_mean(center)
+        singles = kernels[len(families) :]
+        shrunk = [family_of(structure).of(of_mean, single, NO_LOG) for single in singles]
         return cls(tuple(families), tuple(shrunk), grid, matter)
 
     def log_densities(self, X: np.ndarray, settings: Settings) -> np.ndarray:

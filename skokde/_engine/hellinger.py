@@ -29,17 +29,14 @@ def detail_errors(mixture: Mixture, frame: Frame, low: float = 0.0) -> np.ndarra
     (m,) array
     """
     structure = structure_of(mixture.covariances)
-    covariances, of_details = (
-        structure.seen_by_kernels(array)
-        for array in (mixture.covariances, mixture.all_detail_covariances())
-    )
     return _hellinger.detail_errors(
         mixture.counts / mixture.counts.sum(),
         mixture.means,
-        flatten(covariances),
+        flatten(structure.seen_by_kernels(mixture.covariances)),
         mixture.detail_weights,
         mixture.detail_means,
-        flatten(of_details.reshape(-1, *covariances.shape[1:])),
+        mixture.details_merged.view(np.uint8),
+        flatten(structure.seen_by_kernels(mixture.detail_covariances)),
         *frame.arrays,
         low,
     )

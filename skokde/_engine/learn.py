@@ -92,7 +92,7 @@ def recompressed(state: State, settings: Settings, *, merging: bool = False) -> 
     if settings.max_components is not None:
         room = max(1, int(settings.max_components / growth(settings)))
         most = room if most is None else min(most, room)
-    thresholds = settings.thresholds
+    thresholds, tried = settings.thresholds, settings
     # Those that are revived are two each.
     many = most is not None and 2 * state.mixture.n_components > most
     if settings.n_levels and (merging or many):
@@ -100,18 +100,20 @@ def recompressed(state: State, settings: Settings, *, merging: bool = False) -> 
         if merging:
             taken = FINER_IF_MERGED * taken
             lowest = np.append(lowest, taken)
-        thresholds = np.union1d(thresholds, np.outer(lowest, BETWEEN) if many else lowest)
-        level = int(np.searchsorted(thresholds, taken))
-    mixture, partitions, level = revitalize_and_compress(
-        state.mixture.without_vanished(), settings._replace(thresholds=thresholds), level, most
-    )
-    asked = np.searchsorted(thresholds, settings.thresholds)
+        finer = np.union1d(thresholds, np.outer(lowest, BETWEEN) if many else lowest)
+        level, tried = int(np.searchsorted(finer, taken)), settings._replace(thresholds=finer)
+    mixture = state.mixture.without_vanished()
+    mixture, partitions, level = revitalize_and_compress(mixture, tried, level, most)
+    if tried is not settings:
+        asked = np.searchsorted(tried.thresholds, thresholds)
+        partitions = partitions[asked[1:] - 1]
+        level = int(np.searchsorted(asked, level, side="right")) - 1
     return State(
         mixture,
         next_limit(mixture, settings),
         mixture.n_components,
-        max(state.level if merging else 0, int(np.searchsorted(asked, level, side="right")) - 1),
-        partitions[asked[1:] - 1],
+        max(state.level if merging else 0, level),
+        partitions,
         state.expert_counts,
         state.recent and state.recent._replace(counts_before=mixture.counts),
     )

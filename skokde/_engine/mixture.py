@@ -70,9 +70,9 @@ class Resolutions(NamedTuple):
     @classmethod
     def of_one(cls, model: SampleModel) -> Resolutions:
         """A single resolution, the model as it is."""
-        count, k = model.counts.sum(), model.n_components
-        parts, there = np.zeros(k, dtype=np.intp), np.ones((1, 1), dtype=bool)
-        return cls(count, model.counts / count, model.means, (model.covariances,), parts, there)
+        counts, means, covariances = model
+        count, parts = counts.sum(), np.zeros(len(counts), dtype=np.intp)
+        return cls(count, counts / count, means, (covariances,), parts, ONE_PART)
 
     @classmethod
     def of(cls, model: SampleModel, partitions: np.ndarray) -> Resolutions:
@@ -141,19 +141,22 @@ class Resolutions(NamedTuple):
 
     def with_mean(self, mean: np.ndarray) -> Resolutions:
         """With a Dirac of weight one, a part that is at no resolution."""
-        n_parts, n_resolutions = self.there.shape
-        return self._replace(
-            weights=np.concatenate([self.weights, [1.0]]),
-            means=np.concatenate([self.means, mean[None]]),
-            parts=np.concatenate([self.parts, [n_parts]]),
-            there=np.concatenate([self.there, np.zeros((1, n_resolutions), dtype=bool)]),
-        )
+        (n_parts, n_resolutions), (k, d) = self.there.shape, self.means.shape
+        weights, means = np.empty(k + 1), np.empty((k + 1, d))
+        parts, there = np.empty(k + 1, dtype=np.intp), np.empty((n_parts + 1, n_resolutions), bool)
+        weights[:k], means[:k], parts[:k], there[:n_parts] = self[1:3] + self[4:6]
+        weights[k], means[k], parts[k], there[n_parts] = 1.0, mean, n_parts, False
+        return self._replace(weights=weights, means=means, parts=parts, there=there)
 
     def part(self, number: int) -> SampleModel:
         """One of the parts, with the weights of its components as counts."""
         chosen = self.parts == number
         compounds = self.covariances(chosen[: self.n_compounds])
         return SampleModel(self.weights[chosen], self.means[chosen], compounds)
+
+
+ONE_PART = np.ones((1, 1), dtype=bool)
+ONE_PART.flags.writeable = False  # it is the same object each time
 
 
 class Mixture(NamedTuple):

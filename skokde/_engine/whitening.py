@@ -98,12 +98,9 @@ class Frame(NamedTuple):
 
     def divided(self, scale: float) -> Frame:
         """The coordinates z / scale."""
-        d = len(self.center)
-        return self._replace(
-            matrix=self.matrix / scale,
-            inverse=self.inverse * scale,
-            log_det=self.log_det - d * float(np.log(scale)),
-        )
+        structure, center, spread, matrix, inverse, log_det = self
+        log_det -= len(center) * float(np.log(scale))
+        return Frame(structure, center, spread, matrix / scale, inverse * scale, log_det)
 
     def of_features(self) -> Frame:
         """The frame of the variances alone: each coordinate is one of the features."""
