@@ -36,6 +36,8 @@ OF_ROWS = {"dtype": np.float64, "order": "C", "ensure_all_finite": "allow-nan"}
 
 # Weights below the smallest normal double are taken for zero.
 TINY = np.finfo(float).tiny
+# Of labels and outputs that need no further look when they come in a list.
+PLAIN = (int, float, str, np.number, np.bool_)
 
 
 class DegenerateDataWarning(UserWarning):
@@ -289,8 +291,8 @@ def check_rows_and_labels(
     estimator: Any, X: Any, y: Any, *, reset: bool
 ) -> tuple[np.ndarray, np.ndarray]:
     """The same for rows and their classes."""
-    if not reset and _is_ready(estimator, X) and _are_labels(y, len(X)):
-        return X, y
+    if not reset and _is_ready(estimator, X) and _are_labels(labels := _as_array(y), len(X)):
+        return X, labels
     return _validated_pair(estimator, X, y, reset=reset)
 
 
@@ -298,8 +300,8 @@ def check_rows_and_outputs(
     estimator: Any, X: Any, y: Any, *, reset: bool
 ) -> tuple[np.ndarray, np.ndarray]:
     """The same for rows and their outputs, (n,) or (n, n_outputs) float64 arrays."""
-    if not reset and _is_ready(estimator, X) and _are_outputs(y, len(X)):
-        return X, y
+    if not reset and _is_ready(estimator, X) and _are_outputs(outputs := _as_array(y), len(X)):
+        return X, outputs
     X, y = _validated_pair(estimator, X, y, reset=reset, multi_output=True)
     y = check_array(y, dtype=np.float64, ensure_2d=False, input_name="y")
     if np.abs(y).max() > LARGEST_VALUE:
@@ -365,6 +367,12 @@ def _is_ready(estimator: Any, X: Any) -> bool:
         and not hasattr(estimator, "feature_names_in_")
         and bool(np.isfinite(X).all())
     )
+
+
+def _as_array(y: Any) -> Any:
+    """A list of plain numbers or strings, all of one type, as an array; else what is given."""
+    is_plain = type(y) is list and len({type(value) for value in y}) == 1
+    return np.array(y) if is_plain and isinstance(y[0], PLAIN) else y
 
 
 def _are_labels(y: Any, n: int) -> bool:

@@ -244,10 +244,9 @@ class Experts(NamedTuple):
         counts, means : (m,) and (m, d) arrays
             Of the Diracs.
         """
-        parts = []
+        parts, diracs = [], self.families[0].diracs(counts, means)
         for family in self.families:
-            diracs = family.of_diracs(counts, means)
-            parts += [diracs.log_densities(X)] * len(self.grid.resolutions)
+            parts += [family.of_diracs(diracs).log_densities(X)] * len(self.grid.resolutions)
         later = np.concatenate(parts, axis=1)
         before, added = self.families[0].models.count, counts.sum()
         out = log_densities.copy()

@@ -193,10 +193,16 @@ class KernelFamily:
             log_weights = log(models.weights)
         return cls(models, kernels, log_weights, kernels.centers(models.means))
 
-    def of_diracs(self, counts: np.ndarray, means: np.ndarray) -> Self:
-        """Of Diracs alone, under the same kernels, without single Gaussians."""
-        diracs = Resolutions.of_one(SampleModel(counts, means, self._no_compounds))
-        return self.of(diracs._replace(shape=self.models.shape), self._kernels_of_diracs)
+    def diracs(self, counts: np.ndarray, means: np.ndarray) -> tuple[Resolutions, np.ndarray]:
+        """A model of Diracs alone, and the logarithms of its weights."""
+        model = Resolutions.of_one(SampleModel(counts, means, self._no_compounds))
+        return model, log(model.weights)
+
+    def of_diracs(self, diracs: tuple[Resolutions, np.ndarray]) -> Self:
+        """Of `diracs`, under the same kernels, without single Gaussians."""
+        model, log_weights = diracs
+        model = model._replace(shape=self.models.shape)
+        return self.of(model, self._kernels_of_diracs, log_weights)
 
     @cached_property
     def _no_compounds(self) -> np.ndarray:
@@ -417,16 +423,20 @@ class KDE:
             What is left in it of the counts of what was there before.
         """
         weights, later, of_later = list(self.weights), [], []
+        known = None
         for number, (added, fade) in enumerate(zip(counts, fades, strict=True)):
             family = self.families[number]
-            n, before, total = family.kernels.n_kernels, fade * family.models.count, added.sum()
-            if total == 0.0:  # a row of large weight, where there was one before, fades all others
+            n, before = family.kernels.n_kernels, fade * family.models.count
+            if added is not known:  # estimates of several shapes have the same
+                known, total = added, added.sum()
+                diracs = family.diracs(added, means) if total > 0.0 else None
+            if diracs is None:  # a row of large weight, where there was one before, fades all others
                 continue
             share, held = total / (before + total), weights[number].copy()
             of_later.append(share * (family.masses @ held[:, :, :n])[:, None])
             held[:, :, :n] *= 1.0 - share
             weights[number] = held
-            later.append(family.of_diracs(added, means))
+            later.append(family.of_diracs(diracs))
         return KDE((*self.families, *later), (*weights, *of_later), self.n_estimates)
 
     def beside(self, other: KDE, share: float) -> KDE:
@@ -558,7 +568,7 @@ class KDE:
             logs.append(family.log_mixtures_of_points(of_frame, held[chosen], besides))
         return log_sum(np.array(logs))
 
-    @property
+    @cached_property
     def in_rows(self) -> bool:
         """Whether a compiled function scores single rows."""
         return all(family.in_rows for family in self.families)

@@ -80,9 +80,13 @@ def counts_of_runs(counts: np.ndarray, starts: np.ndarray, weights: np.ndarray) 
 
     Weights are added one by one, so that the sums do not depend on the blocks.
     """
-    run = np.append(0, np.cumsum(starts))
-    sums = np.bincount(run, np.append(counts[-1:].sum(), weights))
-    return np.append(counts[:-1], sums if len(counts) else sums[1:])
+    run, added = np.zeros(len(starts) + 1, dtype=np.intp), np.zeros(len(starts) + 1)
+    np.cumsum(starts, out=run[1:])
+    added[1:] = weights
+    if not len(counts):
+        return np.bincount(run, added)[1:]
+    added[0] = counts[-1]
+    return np.concatenate([counts[:-1], np.bincount(run, added)])
 
 
 def rows_until_due(recent: Recent, X: np.ndarray) -> int:
@@ -120,7 +124,9 @@ def none_pending(recent: Recent, mixture: Mixture, credits: np.ndarray) -> Recen
 
 def later_than_each(counts: np.ndarray) -> np.ndarray:
     """How many samples came after each row, by what the rows count."""
-    return np.append(0.0, np.cumsum(counts[::-1]))[-2::-1]
+    later = np.zeros(len(counts))
+    np.cumsum(counts[:0:-1], out=later[1:])
+    return later[::-1]
 
 
 def weights_in_memories(counts: np.ndarray, factors: Sequence[float]) -> np.ndarray:
