@@ -422,11 +422,13 @@ class Calibration(NamedTuple):
             make = dict(zip(codes, densities, strict=True)).__getitem__
         n_components = sum(states[code].mixture.n_components for code in codes)
         order = in_boxes(X, settings.n_experts * n_components)
-        ordered = X[order]
+        ordered, in_coordinates = X[order], None
+        if settings.pools_transformed:
+            in_coordinates = settings.transformation.of_rows(ordered)
         out = np.empty((settings.n_densities, len(X), len(codes)))
         # One at a time, since each may take much memory.
         out[:, order] = np.transpose(
-            in_threads(lambda code: make(code).log_densities(ordered), codes)
+            in_threads(lambda code: make(code).log_densities(ordered, in_coordinates), codes)
         )
         return out
 

@@ -821,9 +821,12 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
             out[..., codes] = of_few
             return out
 
+        in_coordinates = densities[0].in_coordinates(X)
+
         def score(task: tuple[int, ClassDensity, np.ndarray]) -> None:
             code, density, part = task
-            out[:, part, code] = density.log_densities(X[part]).T
+            of_part = in_coordinates and in_coordinates.part(part)
+            out[:, part, code] = density.log_densities(X[part], of_part).T
 
         self._in_threads(score, self._tasks(X, codes, densities, settings))
         return out

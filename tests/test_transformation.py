@@ -88,7 +88,9 @@ def test_coordinates_have_no_unit(covariance_type, scale):
     np.testing.assert_allclose(other.rows(scale * X + shift), plain.rows(X), rtol=1e-6, atol=1e-6)
     np.testing.assert_allclose(other.covariance, plain.covariance, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(
-        other.log_dets(scale * X + shift), plain.log_dets(X) - 3 * np.log(scale), rtol=1e-6
+        other.of_rows(scale * X + shift).log_dets,
+        plain.of_rows(X).log_dets - 3 * np.log(scale),
+        rtol=1e-6,
     )
 
 
@@ -118,13 +120,13 @@ def test_slopes():
     transformation = Transformation.of([mixture_of(X)])
     step = 1e-6
     slopes = (transformation.rows(X + step) - transformation.rows(X - step)) / (2.0 * step)
-    found = transformation.log_dets(X)
+    found = transformation.of_rows(X).log_dets
     np.testing.assert_allclose(found, np.log(slopes).sum(axis=1), rtol=1e-6)
     # Of what is known alone.
     X[:, 1] = np.nan
     assert np.isnan(transformation.rows(X)[:, 1]).all()
     known = np.log(slopes[:, [0, 2]]).sum(axis=1)
-    np.testing.assert_allclose(transformation.log_dets(X), known, rtol=1e-6)
+    np.testing.assert_allclose(transformation.of_rows(X).log_dets, known, rtol=1e-6)
 
 
 @pytest.mark.parametrize("offset", [0.0, 1e9])
@@ -138,7 +140,7 @@ def test_constant_features_are_nowhere_but_at_zero(offset):
     assert np.isinf(transformation.scale).tolist() == [False, True, False]
     rows = transformation.rows(np.concatenate([X, X + 1e6]))
     assert not rows[:, 1].any()
-    assert np.isfinite(transformation.log_dets(X)).all()
+    assert np.isfinite(transformation.of_rows(X).log_dets).all()
 
 
 def test_most_values_the_same():
@@ -156,7 +158,7 @@ def test_nothing_is_too_far_out():
     transformation = Transformation.of([mixture_of(X)])
     far = np.array([[1e308, -1e308, 0.0], [-1e308, 1e300, 1e-300]])
     assert np.isfinite(transformation.rows(far)).all()
-    assert np.isfinite(transformation.log_dets(far)).all()
+    assert np.isfinite(transformation.of_rows(far).log_dets).all()
 
 
 @pytest.mark.parametrize("scale", [0.1, 0.5])
@@ -272,7 +274,7 @@ def test_rows_with_missing_values(covariance_type):
     rows = np.ascontiguousarray(known.rows(X[:50][:, [0, 2, 3]]))
     transformed = density.transformed.marginal(np.array([0, 2, 3]))
     expected = transformed.log_densities_of_groups(rows)
-    expected += known.log_dets(X[:50][:, [0, 2, 3]])[:, None]
+    expected += known.of_rows(X[:50][:, [0, 2, 3]]).log_dets[:, None]
     np.testing.assert_allclose(some[:, : settings.n_pooled_transformed], expected)
 
 

@@ -66,6 +66,21 @@ cdef extern from *:
         }
     }
 
+    /* kernels[j] := exp(half * (least - squares[j])), in two loops: else the compiler makes a
+       branch of what is far */
+    FOR_EACH_PROCESSOR
+    static void normal_kernels(
+        Py_ssize_t m, double half, double least, const double* restrict squares,
+        double* restrict kernels
+    ) {
+        for (Py_ssize_t j = 0; j < m; j++) {
+            const double exponent = half * (least - squares[j]);
+            kernels[j] = exponent > -700.0 ? exponent : -700.0;
+        }
+        for (Py_ssize_t j = 0; j < m; j++)
+            kernels[j] = exp_within(kernels[j]);
+    }
+
     /* whether all ratios of e^logs to e^own are below e^most */
     FOR_EACH_PROCESSOR
     static int all_below(
@@ -89,6 +104,9 @@ cdef extern from *:
     double exp_within(double x) noexcept nogil
     void add_ratios(
         Py_ssize_t n, double weight, const double* logs, const double* own, double* sums
+    ) noexcept nogil
+    void normal_kernels(
+        Py_ssize_t m, double half, double least, const double* squares, double* kernels
     ) noexcept nogil
     bint all_below(
         Py_ssize_t n, double most, const double* logs, const double* own

@@ -3,24 +3,12 @@
 import numpy as np
 
 from libc.math cimport log
-from skokde._engine._exponential cimport exp_within  # no-cython-lint: for the C below
+from skokde._engine._exponential cimport normal_kernels
 from skokde._engine._gaussian cimport long_dot
 from skokde._engine._shapes cimport check_shapes
 
 cdef extern from *:
     """
-    /* votes[j] := counts[j] * exp(half * (least - distances[j])) */
-    FOR_EACH_PROCESSOR
-    static void votes_by_distances(
-        Py_ssize_t m, double half, double least, const double* restrict distances,
-        const double* restrict counts, double* restrict votes
-    ) {
-        for (Py_ssize_t j = 0; j < m; j++) {
-            const double exponent = half * (least - distances[j]);
-            votes[j] = counts[j] * exp_within(exponent > -700.0 ? exponent : -700.0);
-        }
-    }
-
     /* sums[i] += sum_j slopes[j] * squares[j, i] */
     FOR_EACH_PROCESSOR
     static void add_squares(
@@ -32,10 +20,6 @@ cdef extern from *:
                 sums[i] += slopes[j] * squares[i];
     }
     """
-    void votes_by_distances(
-        Py_ssize_t m, double half, double least, const double* distances, const double* counts,
-        double* votes
-    ) noexcept nogil
     void add_squares(
         Py_ssize_t m, Py_ssize_t d, const double* slopes, const double* squares, double* sums
     ) noexcept nogil
@@ -98,9 +82,10 @@ def loss_of_votes(
                 distances[j] = long_dot(d, &factors[0], &squares[i, j, 0])
                 if distances[j] < distances[nearest]:
                     nearest = j
-            votes_by_distances(m, half, distances[nearest], &distances[0], &counts[i, 0], &votes[0])
+            normal_kernels(m, half, distances[nearest], &distances[0], &votes[0])
             all_votes, right = prior_count, prior[i]
             for j in range(m):
+                votes[j] *= counts[i, j]
                 all_votes += votes[j]
                 right += votes[j] if same[i, j] else 0.0
             loss -= times[i] * log(right / all_votes)

@@ -3,90 +3,123 @@
 import numpy as np
 
 from libc.float cimport DBL_MIN
-from libc.math cimport exp, fmax
-from skokde._engine._exponential cimport exp_within  # no-cython-lint: for the C below
+from libc.math cimport fmax, INFINITY
+from libc.string cimport memset
+from skokde._engine._exponential cimport normal_kernels
+from skokde._engine._gaussian cimport long_dot
 from skokde._engine._shapes cimport check_shapes
 
 cdef extern from *:
     """
-    #define LANES 8 /* features at a time */
+    #define TOGETHER 16 /* points that are a block */
 
-    /* From a point to k others, sums of squares over their d features, with some memory for the
-       lanes: else the compiler does without vectors. */
+    /* From a point to those of some blocks, sums of squares over their d features. */
     FOR_EACH_PROCESSOR
     static void squares_of_distances(
-        Py_ssize_t k, Py_ssize_t d, const double* restrict point, const double* restrict others,
-        double* restrict squares, double* restrict lanes
+        Py_ssize_t n_blocks, Py_ssize_t d, const double* restrict point,
+        const double* restrict blocks, double* restrict squares
     ) {
-        for (Py_ssize_t j = 0; j < k; j++) {
-            const double* other = others + j * d;
-            double sums[LANES] = {0.0}, total = 0.0;
-            Py_ssize_t i = 0;
-            for (; i + LANES <= d; i += LANES) {
+        for (Py_ssize_t b = 0; b < n_blocks; b++, squares += TOGETHER) {
+            double sums[TOGETHER] = {0.0};
+            for (Py_ssize_t i = 0; i < d; i++, blocks += TOGETHER) {
                 IN_LANES
-                for (int a = 0; a < LANES; a++) {
-                    const double delta = point[i + a] - other[i + a];
+                for (int a = 0; a < TOGETHER; a++) {
+                    const double delta = point[i] - blocks[a];
                     sums[a] += delta * delta;
                 }
             }
-            if (i > 0) {
-                for (int a = 0; a < LANES; a++)
-                    lanes[a] = sums[a];
-                for (int a = 0; a < LANES; a++)
-                    total += lanes[a];
-            }
-            for (; i < d; i++) {
-                const double delta = point[i] - other[i];
-                total += delta * delta;
-            }
-            squares[j] = total;
+            for (int a = 0; a < TOGETHER; a++)
+                squares[a] = sums[a];
         }
     }
+
+    /* Whether some of a block are no more than a limit. */
+    FOR_EACH_PROCESSOR
+    static int some_within(double limit, const double* restrict squares) {
+        int64_t within = 0;
+        for (int a = 0; a < TOGETHER; a++)
+            within += squares[a] <= limit;
+        return within > 0;
+    }
     """
-    enum: LANES
+    enum: TOGETHER
     void squares_of_distances(
-        Py_ssize_t k, Py_ssize_t d, const double* point, const double* others, double* squares,
-        double* lanes
+        Py_ssize_t n_blocks, Py_ssize_t d, const double* point, const double* blocks,
+        double* squares
     ) noexcept nogil
+    bint some_within(double limit, const double* squares) noexcept nogil
 
 # Distances that are less than this share of a point's own from the center are rounding.
 cdef double ROUNDING = 1e-9
 # In nats: votes so far below that of the nearest sample are none.
-cdef double NEGLIGIBLE = 50.0
+cdef double NEGLIGIBLE = 40.0
 
 
-cdef Py_ssize_t nearest_of_class(
-    Py_ssize_t code, const Py_ssize_t[::1] codes, const double[::1] squares
+cdef Py_ssize_t number_of_blocks(Py_ssize_t k) noexcept nogil:
+    return (k + TOGETHER - 1) // TOGETHER
+
+
+cdef double[::1] in_blocks(const double[:, ::1] points, const Py_ssize_t* order):
+    # In an order, if there is any, and feature by feature, which are summed in lanes. What is left
+    # of the last block is far from all.
+    cdef Py_ssize_t k = points.shape[0], d = points.shape[1], n_blocks = number_of_blocks(k)
+    cdef Py_ssize_t a, b, i, j
+    cdef double[::1] blocks = np.empty(n_blocks * TOGETHER * d)
+    cdef double* to = &blocks[0]
+    with nogil:
+        for b in range(n_blocks):
+            for a in range(TOGETHER):
+                j = b * TOGETHER + a
+                if j < k and order is not NULL:
+                    j = order[j]
+                for i in range(d):
+                    to[i * TOGETHER + a] = points[j, i] if j < k else INFINITY
+            to += TOGETHER * d
+    return blocks
+
+
+cdef void sort_by_class(
+    const Py_ssize_t[::1] codes, Py_ssize_t[::1] order, Py_ssize_t[::1] starts
 ) noexcept nogil:
-    # The number of the nearest component of a class, -1 if there is none.
-    cdef Py_ssize_t j, nearest = -1
+    # Numbers of components class by class, and where each class begins.
+    cdef Py_ssize_t c, j
     for j in range(codes.shape[0]):
-        if codes[j] == code and (nearest < 0 or squares[j] < squares[nearest]):
-            nearest = j
-    return nearest
+        starts[codes[j] + 2] += 1
+    for c in range(2, starts.shape[0]):
+        starts[c] += starts[c - 1]
+    for j in range(codes.shape[0]):
+        order[starts[codes[j] + 1]] = j
+        starts[codes[j] + 1] += 1
 
 
 cdef Py_ssize_t find_nearest(
+    Py_ssize_t k,
     const double[::1] squares,
     const double[::1] counts,
     Py_ssize_t[::1] nearest,
 ) noexcept nogil:
-    # Numbers of the nearest components that have a sample, in order of their distance, as far as
-    # there is room for them. Returns how many there are.
-    cdef Py_ssize_t i, j, n = 0
-    for i in range(squares.shape[0]):
-        if counts[i] <= 0.0:
+    # Numbers of the nearest of k components that have a sample, in order of their distance, as far
+    # as there is room for them. Returns how many there are.
+    cdef Py_ssize_t b, i, j, n = 0
+    cdef double limit = INFINITY
+    for b in range(number_of_blocks(k)):
+        if not some_within(limit, &squares[b * TOGETHER]):
             continue
-        if n == nearest.shape[0]:
-            if squares[i] >= squares[nearest[n - 1]]:
+        for i in range(b * TOGETHER, min((b + 1) * TOGETHER, k)):
+            if counts[i] <= 0.0:
                 continue
-            n -= 1
-        j = n
-        while j > 0 and squares[nearest[j - 1]] > squares[i]:
-            nearest[j] = nearest[j - 1]
-            j -= 1
-        nearest[j] = i
-        n += 1
+            if n == nearest.shape[0]:
+                if squares[i] >= limit:
+                    continue
+                n -= 1
+            j = n
+            while j > 0 and squares[nearest[j - 1]] > squares[i]:
+                nearest[j] = nearest[j - 1]
+                j -= 1
+            nearest[j] = i
+            n += 1
+            if n == nearest.shape[0]:
+                limit = squares[nearest[n - 1]]
     return n
 
 
@@ -122,15 +155,14 @@ def nearest_components(
     out, out_squares = np.empty((n, n_nearest), dtype=np.intp), np.empty((n, n_nearest))
     cdef Py_ssize_t[:, ::1] nearest = out
     cdef double[:, ::1] square = out_squares
-    cdef double[::1] squares = np.empty(k), lanes = np.empty(LANES)
+    cdef Py_ssize_t n_blocks = number_of_blocks(k)
+    cdef double[::1] blocks = in_blocks(points, NULL), squares = np.empty(n_blocks * TOGETHER)
     cdef double[::1] left = np.maximum(counts, DBL_MIN)
     with nogil:
         for i in range(n):
-            squares_of_distances(
-                k, d, &points[chosen[i], 0], &points[0, 0], &squares[0], &lanes[0]
-            )
+            squares_of_distances(n_blocks, d, &points[chosen[i], 0], &blocks[0], &squares[0])
             left[chosen[i]] = counts[chosen[i]] - 1.0
-            find_nearest(squares, left, nearest[i])
+            find_nearest(k, squares, left, nearest[i])
             left[chosen[i]] = fmax(counts[chosen[i]], DBL_MIN)
             for j in range(n_nearest):
                 square[i, j] = squares[nearest[i, j]]
@@ -176,9 +208,9 @@ def votes_of_near(
     -------
     (n, n_classes) array
     """
-    cdef Py_ssize_t n = points.shape[0], d = points.shape[1], k = others.shape[0], i, j, n_found
-    cdef Py_ssize_t itself
-    cdef double square, total, vote, variance, farthest
+    cdef Py_ssize_t n = points.shape[0], d = points.shape[1], k = others.shape[0], b, c, i, j
+    cdef Py_ssize_t itself, n_found, n_blocks = number_of_blocks(k)
+    cdef double square, total, variance, farthest
     check_shapes(
         d, d,
         others.shape[1] == d and counts.shape[0] == codes.shape[0] == k and k > 0 and most > 0
@@ -187,18 +219,31 @@ def votes_of_near(
     for j in range(k):
         if not 0 <= codes[j] < n_classes:
             raise ValueError("codes must be numbers of classes")
+    for i in range(n):
+        if own[i] >= n_classes:
+            raise ValueError("own must be numbers of classes, or negative")
     out = np.zeros((n, n_classes))
     cdef double[:, ::1] votes = out
-    cdef double[::1] left = np.array(counts), center = np.zeros(d)
-    cdef double[::1] squares = np.empty(k), lanes = np.empty(LANES)
+    cdef Py_ssize_t[::1] order = np.empty(k, dtype=np.intp)
+    cdef Py_ssize_t[::1] starts = np.zeros(n_classes + 2, dtype=np.intp)
+    sort_by_class(codes, order, starts)
+    cdef double[::1] blocks = in_blocks(others, &order[0])
+    cdef double[::1] squares = np.empty(n_blocks * TOGETHER), left = np.zeros(n_blocks * TOGETHER)
+    cdef double[::1] kernels = np.empty(n_blocks * TOGETHER)
     cdef Py_ssize_t[::1] nearest = np.empty(most, dtype=np.intp)
     with nogil:
+        for j in range(k):
+            left[j] = counts[order[j]]
         for i in range(n):
-            squares_of_distances(k, d, &points[i, 0], &others[0, 0], &squares[0], &lanes[0])
-            itself = nearest_of_class(own[i], codes, squares) if own[i] >= 0 else -1
+            squares_of_distances(n_blocks, d, &points[i, 0], &blocks[0], &squares[0])
+            itself = -1
+            if own[i] >= 0:
+                for j in range(starts[own[i]], starts[own[i] + 1]):
+                    if itself < 0 or squares[j] < squares[itself]:
+                        itself = j
             if itself >= 0:
-                left[itself] = counts[itself] - 1.0
-            n_found = find_nearest(squares, left, nearest)
+                left[itself] = fmax(left[itself] - 1.0, 0.0)
+            n_found = find_nearest(k, squares, left, nearest)
             if n_found > 0:
                 total = 0.0
                 for j in range(n_found):
@@ -207,18 +252,25 @@ def votes_of_near(
                     if total >= n_samples:
                         break
                 variance = width * width * square
-                squares_of_distances(1, d, &points[i, 0], &center[0], &square, &lanes[0])
+                square = long_dot(d, &points[i, 0], &points[i, 0])
                 variance = fmax(fmax(variance, ROUNDING * ROUNDING * square), DBL_MIN)
-                farthest, total = squares[nearest[0]] + 2.0 * NEGLIGIBLE * variance, 0.0
-                for j in range(k):
-                    if squares[j] <= farthest and left[j] > 0.0:
-                        square = squares[j] - squares[nearest[0]]
-                        vote = left[j] * exp(-0.5 * square / variance)
-                        votes[i, codes[j]] += vote
-                        total += vote
+                farthest = squares[nearest[0]] + 2.0 * NEGLIGIBLE * variance
+                for b in range(n_blocks):
+                    if some_within(farthest, &squares[b * TOGETHER]):
+                        normal_kernels(
+                            TOGETHER, 0.5 / variance, squares[nearest[0]], &squares[b * TOGETHER],
+                            &kernels[b * TOGETHER],
+                        )
+                    else:
+                        memset(&kernels[b * TOGETHER], 0, TOGETHER * sizeof(double))
+                total = 0.0
+                for c in range(n_classes):
+                    j = starts[c]
+                    votes[i, c] = long_dot(starts[c + 1] - j, &left[j], &kernels[j])
+                    total += votes[i, c]
                 if total > n_samples:
-                    for j in range(n_classes):
-                        votes[i, j] *= n_samples / total
+                    for c in range(n_classes):
+                        votes[i, c] *= n_samples / total
             if itself >= 0:
-                left[itself] = counts[itself]
+                left[itself] = counts[order[itself]]
     return out

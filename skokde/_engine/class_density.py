@@ -10,7 +10,7 @@ import numpy as np
 from skokde._engine.estimates import REFERENCES, References, build_kde, build_transformed_kde
 from skokde._engine.kde import KDE, log_densities_of_groups_in_row
 from skokde._engine.state import Settings, State
-from skokde._engine.transformation import Transformation
+from skokde._engine.transformation import Transformation, TransformedRows
 
 # Up to so many rows take less time one by one than all at once.
 FEW_ROWS = 4
@@ -38,12 +38,21 @@ class ClassDensity(NamedTuple):
         """Whether a compiled function scores single rows."""
         return self.kde.in_rows and (self.transformed is None or self.transformed.in_rows)
 
-    def log_densities(self, X: np.ndarray) -> np.ndarray:
-        """Log-densities (n, n_densities) of rows, in nats; the transformed ones stand first."""
+    def in_coordinates(self, X: np.ndarray) -> TransformedRows | None:
+        """Rows in the coordinates of the transformation, if densities there are asked for."""
+        return None if self.transformed is None else self.transformation.of_rows(X)
+
+    def log_densities(
+        self, X: np.ndarray, in_coordinates: TransformedRows | None = None
+    ) -> np.ndarray:
+        """Log-densities (n, n_densities) of rows, in nats; the transformed ones stand first.
+
+        The rows `in_coordinates`, if they are known, are the same for all classes.
+        """
         logs = self.kde.log_densities_of_groups(X)
         if self.transformed is None:
             return logs
-        rows, log_dets = self.transformation.rows(X), self.transformation.log_dets(X)
+        rows, log_dets = in_coordinates or self.in_coordinates(X)
         of_rows = self.transformed.log_densities_of_groups(rows) + log_dets[:, None]
         return np.concatenate([of_rows, logs], axis=1)
 
@@ -69,12 +78,12 @@ def log_densities_of_few(X: np.ndarray, densities: Sequence[ClassDensity]) -> np
 def log_densities_in_row(row: np.ndarray, densities: Sequence[ClassDensity]) -> np.ndarray:
     """The same of a single row, (n_classes, n_densities)."""
     logs = log_densities_of_groups_in_row(row, [density.kde for density in densities])
-    transformation, transformed, _ = densities[0]
-    if transformed is None:
+    in_coordinates = densities[0].in_coordinates(row[None])
+    if in_coordinates is None:
         return logs
-    (log_det,) = transformation.log_dets(row[None])
+    (row,), (log_det,) = in_coordinates
     kdes = [density.transformed for density in densities]
-    of_row = log_densities_of_groups_in_row(transformation.rows(row), kdes)
+    of_row = log_densities_of_groups_in_row(row, kdes)
     return np.concatenate([of_row + log_det, logs], axis=1)
 
 

@@ -33,6 +33,25 @@ SMALLEST_DISTANCE = 1e-9
 FARTHEST = 1e300
 
 
+class TransformedRows(NamedTuple):
+    """Rows in the coordinates of a transformation.
+
+    Attributes
+    ----------
+    rows : (n, d) array
+        What is missing is NaN.
+    log_dets : (n,) array
+        Logarithms of |dy / dx|, of what is known and is not constant.
+    """
+
+    rows: np.ndarray
+    log_dets: np.ndarray
+
+    def part(self, chosen: np.ndarray) -> TransformedRows:
+        """Some of the rows, by an array of their numbers."""
+        return TransformedRows(self.rows[chosen], self.log_dets[chosen])
+
+
 class Transformation(NamedTuple):
     """Coordinates y = arsinh((x - center) / scale), the same for all classes.
 
@@ -73,14 +92,15 @@ class Transformation(NamedTuple):
         """Rows of any number of dimensions in these coordinates; what is missing stays NaN."""
         return np.arcsinh(self._standardized(X))
 
-    def log_dets(self, X: np.ndarray) -> np.ndarray:
-        """Logarithms (n,) of |dy / dx| at rows (n, d), of what is known and is not constant."""
+    def of_rows(self, X: np.ndarray) -> TransformedRows:
+        """Rows (n, d) in these coordinates, and how much longer what is next to them becomes."""
+        standardized = self._standardized(X)
         scale = np.where(self.scale < np.inf, self.scale, 1.0)
-        slopes = np.log(np.hypot(1.0, self._standardized(X))) + np.log(scale)
+        slopes = np.log(np.hypot(1.0, standardized)) + np.log(scale)
         missing = np.isnan(slopes)
         if missing.any():
             slopes[missing] = 0.0
-        return -slopes.sum(axis=1)
+        return TransformedRows(np.arcsinh(standardized), -slopes.sum(axis=1))
 
     def mixture(self, mixture: Mixture) -> Mixture:
         """Means and covariances in these coordinates; the detailed model stays as it is.
