@@ -10,12 +10,12 @@ import polars as pl
 import pytest
 from scipy import sparse
 from sklearn.exceptions import NotFittedError
-from sklearn.utils.validation import validate_data
+from sklearn.utils.validation import column_or_1d, validate_data
 
 import skokde._density
 from marks import quick
 from skokde import OnlineKDEClassifier, OnlineKDEDensity
-from skokde._validation import _is_ready
+from skokde._validation import _as_array, _is_ready
 
 both_estimators = pytest.mark.parametrize(
     "Estimator", [OnlineKDEDensity, OnlineKDEClassifier], ids=["density", "classifier"]
@@ -930,6 +930,32 @@ def test_only_rows_that_need_no_validation_go_without(form):
         classifier.fit(given, y)
     validated = validate_data(classifier, given, dtype=np.float64, order="C", reset=False)
     assert _is_ready(classifier, given) == (validated is given)
+
+
+@pytest.mark.parametrize(
+    ("y", "plain"),
+    [
+        ([0, 1], True),
+        ([np.int8(3)], True),
+        (["one", "three"], True),
+        ([True, False], True),
+        ([0.5, 1.0], True),
+        ([0, "one"], False),
+        ([0, 1.0], False),
+        ([None], False),
+        ([[0], [1]], False),
+        ([], False),
+        ((0, 1), False),
+    ],
+    ids=str,
+)
+def test_only_plain_lists_become_arrays_before_validation(y, plain):
+    array = _as_array(y)
+    assert (array is not y) == plain
+    if plain:
+        validated = column_or_1d(y)
+        assert array.dtype == validated.dtype
+        np.testing.assert_array_equal(array, validated)
 
 
 @pytest.mark.parametrize("value", [np.inf, -np.inf])

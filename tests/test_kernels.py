@@ -143,8 +143,10 @@ def test_no_sample_votes_for_itself_alone():
 def test_numbers_that_are_no_classes_do_not_vote():
     arguments = np.zeros((1, 2)), np.zeros((2, 2)), np.ones(2)
     for codes in (intp([0, 2]), intp([-1, 0])):
-        with pytest.raises(ValueError, match="numbers of classes"):
+        with pytest.raises(ValueError, match="codes must be numbers of classes"):
             _neighbors.votes_of_near(*arguments, codes, intp([-1]), 2, 1.0, 1, 0.4)
+    with pytest.raises(ValueError, match="own must be numbers of classes"):
+        _neighbors.votes_of_near(*arguments, intp([0, 1]), intp([2]), 2, 1.0, 1, 0.4)
 
 
 def random_partitions(rng, n, n_resolutions):
