@@ -723,6 +723,21 @@ def test_log_densities_of_row(d, covariance_type, kind):
         np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("apart", [1.0, 3.0, 30.0])
+@pytest.mark.parametrize("kind", ["compounds", "mixed", "thin"])
+def test_rows_of_many_features_are_scored_by_what_is_near(kind, apart):
+    # Of components that are far from a row, or farther than others, not all axes are looked at.
+    d, n = 36, 24
+    for seed in SEEDS:
+        weights, means, covs = twins.random_components(d, "full", kind, n, seed=seed)
+        means *= apart
+        rows = means[::5] + np.random.default_rng(seed).normal(size=(5, d))
+        rows[-1] = 1e3
+        got = log_densities_of_rows(rows, np.log(weights), means, covs)
+        expected = twins.log_densities(rows, np.log(weights), means, covs, *SCALES)
+        np.testing.assert_allclose(got, expected, rtol=1e-11, atol=1e-11)
+
+
 def test_log_densities_of_row_far_out_and_with_a_vanished_weight():
     frame = np.zeros(1), np.ones(1), np.ones(1), 0.0
     log_weights, means, covs = np.array([-np.inf, 0.0]), np.array([[0.0], [3.0]]), np.empty((0, 1))

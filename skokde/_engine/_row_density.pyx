@@ -15,6 +15,8 @@ from skokde._engine._shapes cimport check_shapes, number_of_parts
 cdef extern from *:
     """
     #define LANES 8 /* components, or coordinates, at a time */
+    /* Beside the densities under one kernel, what is left out of them at most. */
+    #define LEFT_OUT 1e-13
 
     /* What is not inlined would be made for the oldest processors only. */
     #if defined(__GNUC__)
@@ -31,8 +33,8 @@ cdef extern from *:
         double log_det; /* of the frame */
         const double *means; /* of LANES components, coordinate by coordinate */
         const double *lengths; /* their squares */
-        const double *log_weights, *log_dets, *projections, *precisions, *shrinks, *widths;
-        const double *couplings; /* none if they are all zero */
+        const double *log_weights, *log_dets, *axes, *projections, *precisions, *shrinks, *widths;
+        const double *couplings; /* none if all axes are eigenvectors */
         const Py_ssize_t *places; /* each component's in the other order */
         const Py_ssize_t *ends; /* where each part's compounds end, and then its Diracs */
         const Py_ssize_t *starts;
@@ -41,8 +43,9 @@ cdef extern from *:
 
     /* What is read and written for a row: all terms of a part, peaks and sums of all parts. */
     typedef struct {
-        const double *point, *projected; /* on the axes of all covariances */
+        const double *point, *projected; /* on the axes of covariances */
         double *squares, *products, *terms, *peaks, *sums, *lanes;
+        double *of_compounds; /* terms of a part's compounds under each kernel, and their peaks */
     } Work;
 
     /* |x - mean|^2 and (x - mean) . mean for LANES components */
@@ -94,16 +97,22 @@ cdef extern from *:
         return total;
     }
 
-    /* The same where a coordinate is first lessened by a multiple of the one before it. */
-    INLINE double coupled_square(
-        Py_ssize_t n, const double* restrict x, const double* restrict means, double shrink,
-        const double* restrict precisions, const double* restrict couplings
+    INLINE double dot_in_lanes(
+        Py_ssize_t d, const double* restrict a, const double* restrict b, double* restrict lanes
     ) {
-        double before = 0.0, total = 0.0;
-        for (Py_ssize_t j = 0; j < n; j++) {
-            before = (x[j] - shrink * means[j]) - couplings[j] * before;
-            total += precisions[j] * (before * before);
+        double sums[LANES] = {0.0}, total = 0.0;
+        Py_ssize_t j = 0;
+        for (; j + LANES <= d; j += LANES) {
+            IN_LANES
+            for (int i = 0; i < LANES; i++)
+                sums[i] += a[j + i] * b[j + i];
         }
+        for (int i = 0; i < LANES; i++)
+            lanes[i] = sums[i];
+        for (int i = 0; i < LANES; i++)
+            total += lanes[i];
+        for (; j < d; j++)
+            total += a[j] * b[j];
         return total;
     }
 
@@ -176,6 +185,80 @@ cdef extern from *:
         return total;
     }
 
+    /* Terms of a compound of full rank, whose axes are coupled, under each kernel that is used.
+       Distances add up axis by axis: those that come to be negligible beside the peaks are -inf. */
+    INLINE void terms_in_steps(
+        Family f, Work work, Py_ssize_t place, double constant, double limit,
+        const unsigned char* used, double* restrict terms, Py_ssize_t step,
+        double* restrict peaks, double* restrict sums, double* restrict befores
+    ) {
+        const Py_ssize_t i = f.places[place], start = f.starts[i];
+        Py_ssize_t n_left = 0;
+        for (Py_ssize_t w = 0; w < f.n_kernels; w++) {
+            sums[w] = befores[w] = 0.0;
+            terms[w * step] = f.log_weights[place] - constant
+                - 0.5 * f.log_dets[i * f.n_kernels + w];
+            n_left += used[w];
+        }
+        for (Py_ssize_t first = 0; first < f.d && n_left; first += LANES) {
+            const Py_ssize_t n = f.d - first < LANES ? f.d - first : LANES;
+            double along[LANES];
+            for (Py_ssize_t a = 0; a < n; a++)
+                along[a] = dot_in_lanes(
+                    f.d, f.axes + (start + first + a) * f.d, work.point, work.lanes
+                );
+            n_left = 0;
+            for (Py_ssize_t w = 0; w < f.n_kernels; w++) {
+                const Py_ssize_t at = w * f.n_axes + start + first;
+                if (!used[w] || terms[w * step] - 0.5 * sums[w] < peaks[w] - limit)
+                    continue;
+                for (Py_ssize_t a = 0; a < n; a++) {
+                    const double delta = along[a] - f.shrinks[w] * f.projections[start + first + a];
+                    /* First lessened by a multiple of the one before. */
+                    befores[w] = delta - f.couplings[at + a] * befores[w];
+                    sums[w] += f.precisions[at + a] * (befores[w] * befores[w]);
+                }
+                n_left++;
+            }
+        }
+        for (Py_ssize_t w = 0; w < f.n_kernels; w++) {
+            double* term = terms + w * step;
+            *term -= 0.5 * sums[w];
+            if (*term < peaks[w] - limit)
+                *term = -INFINITY;
+            peaks[w] = *term > peaks[w] ? *term : peaks[w];
+        }
+    }
+
+    /* Those of all such compounds of a part; the nearest one comes first, since beside it most of
+       the others are negligible. */
+    INLINE void terms_of_full_rank(
+        Family f, Work work, Py_ssize_t begin, Py_ssize_t end, double constant,
+        const unsigned char* used
+    ) {
+        const Py_ssize_t n = end - begin;
+        const double limit = log((double)f.k / LEFT_OUT);
+        double* peaks = work.of_compounds + f.n_kernels * n;
+        double* sums = peaks + f.n_kernels;
+        Py_ssize_t nearest = -1;
+        for (Py_ssize_t w = 0; w < f.n_kernels; w++)
+            peaks[w] = -INFINITY;
+        for (Py_ssize_t c = begin; c < end; c++) {
+            const Py_ssize_t i = f.places[c];
+            if (f.starts[i + 1] - f.starts[i] == f.d
+                && (nearest < 0 || work.squares[c] < work.squares[nearest]))
+                nearest = c;
+        }
+        for (Py_ssize_t a = -1; a < n; a++) {
+            const Py_ssize_t c = a < 0 ? nearest : begin + a, i = c < 0 ? -1 : f.places[c];
+            if (i >= 0 && f.starts[i + 1] - f.starts[i] == f.d && (a < 0 || c != nearest))
+                terms_in_steps(
+                    f, work, c, constant, limit, used, work.of_compounds + c - begin, n, peaks,
+                    sums, sums + f.n_kernels
+                );
+        }
+    }
+
     /* For each part, under each kernel that is used: the largest term, and the sum of
        exp(term - largest). */
     FOR_EACH_PROCESSOR
@@ -192,6 +275,10 @@ cdef extern from *:
             const Py_ssize_t* ends = f.ends + part;
             const Py_ssize_t n_compounds = ends[1] - ends[0];
             const Py_ssize_t n = n_compounds + ends[f.n_parts + 1] - ends[f.n_parts];
+            if (f.couplings && n_compounds)
+                terms_of_full_rank(
+                    f, work, ends[0], ends[1], constant, used + part * f.n_widths
+                );
             for (Py_ssize_t w = 0; w < f.n_widths; w++) {
                 const Py_ssize_t number = part * f.n_widths + w;
                 const double shrink = f.shrinks[w], scale = shrink * f.widths[w];
@@ -206,16 +293,14 @@ cdef extern from *:
                     const Py_ssize_t rank = f.starts[i + 1] - start;
                     const Py_ssize_t place = w * f.n_axes + start;
                     double square = rank < f.d ? precision * terms[c] : 0.0;
-                    if (rank == f.d && f.couplings)
-                        square = coupled_square(
-                            rank, work.projected + start, f.projections + start, shrink,
-                            f.precisions + place, f.couplings + place
-                        );
-                    else
-                        square += weighted_square(
-                            rank, f.full ? work.projected + start : work.point,
-                            f.projections + start, shrink, f.precisions + place, work.lanes
-                        );
+                    if (rank == f.d && f.couplings) {
+                        terms[c] = work.of_compounds[w * n_compounds + c];
+                        continue;
+                    }
+                    square += weighted_square(
+                        rank, f.full ? work.projected + start : work.point,
+                        f.projections + start, shrink, f.precisions + place, work.lanes
+                    );
                     /* Rounding may have made it negative. */
                     square = square < 0.0 ? 0.0 : square;
                     terms[c] = f.log_weights[ends[0] + c] - constant
@@ -272,6 +357,7 @@ cdef extern from *:
         const double* lengths
         const double* log_weights
         const double* log_dets
+        const double* axes
         const double* projections
         const double* precisions
         const double* couplings
@@ -291,6 +377,7 @@ cdef extern from *:
         double* peaks
         double* sums
         double* lanes
+        double* of_compounds
 
     void mix(
         Family family, double longest_shift, const unsigned char* used, Work work
@@ -376,7 +463,8 @@ cdef class RowFamily:
                 ends[p + 1] += 1
                 places[c] = i
                 ordered_weights[c] = log_weights[i]
-                if i >= f.m or self.starts[i + 1] - self.starts[i] < f.d:
+                if (couplings.shape[0] > 0 or i >= f.m
+                        or self.starts[i + 1] - self.starts[i] < f.d):
                     self.asked[c // LANES] = 1
                 lengths[c] = 0.0
                 first = c // LANES * LANES * f.d + c % LANES
@@ -395,6 +483,8 @@ cdef class RowFamily:
             f.log_dets = &self.log_dets[0, 0]
         if f.n_axes:
             f.projections, f.precisions = &self.projections[0], &self.precisions[0, 0]
+            if f.full:
+                f.axes = &self.axes[0, 0]
             if couplings.shape[0] > 0:
                 f.couplings = &self.couplings[0, 0]
 
@@ -420,7 +510,7 @@ cdef class RowKDE:
     cdef double[:, ::1] weights  # (n_mixtures, n_densities), one family after the other
     cdef unsigned char[::1] used  # which of the densities
     cdef Py_ssize_t[::1] frames  # of each family, the number of the first one in its frame
-    cdef Py_ssize_t d, n_densities, most_components, most_axes
+    cdef Py_ssize_t d, n_densities, most_components, most_axes, most_of_compounds
 
     def __init__(self, list families, list weights):
         cdef Py_ssize_t n, i, j, number, first
@@ -439,6 +529,9 @@ cdef class RowKDE:
             self.n_densities += family.family.n_parts * family.family.n_widths
             self.most_components = max(self.most_components, family.family.k)
             self.most_axes = max(self.most_axes, family.family.n_axes)
+            self.most_of_compounds = max(
+                self.most_of_compounds, family.family.n_kernels * (family.family.m + 3)
+            )
             first = 0
             while first < number and not family.in_frame_of(<RowFamily>families[first]):
                 first += 1
@@ -459,6 +552,26 @@ cdef class RowKDE:
             first += n
 
 
+cdef void project(const Family* f, const double* point, double* projected) noexcept nogil:
+    # On the axes of all covariances, but for those that are coupled, of which few may be needed.
+    cdef Py_ssize_t i = 0, start, rank
+    cdef double one = 1.0, zero = 0.0
+    cdef int order = <int>f.d, columns, step = 1
+    cdef char transposed = b"T"
+    while i < f.m:
+        start = f.starts[i]
+        while i < f.m:
+            rank = f.starts[i + 1] - f.starts[i]
+            if f.couplings != NULL and rank == f.d:
+                break
+            i += 1
+        columns = <int>(f.starts[i] - start)
+        if columns > 0:
+            dgemv(&transposed, &order, &columns, &one, <double*>f.axes + start * f.d, &order,
+                  <double*>point, &step, &zero, projected + start, &step)
+        i += 1
+
+
 def log_mixtures_of_row(const double[::1] row, list kdes):
     """Log-densities of one row in data units under the mixtures of KDEs, in nats.
 
@@ -474,10 +587,7 @@ def log_mixtures_of_row(const double[::1] row, list kdes):
         Not NaN and below +inf for any row; -inf where the density is zero.
     """
     cdef Py_ssize_t d = row.shape[0], i, j, first, number, most_families = 1, most_densities = 1
-    cdef Py_ssize_t most_components = 1, most_axes = 1, n_mixtures
-    cdef double one = 1.0, zero = 0.0
-    cdef int order = <int>d, columns, step = 1
-    cdef char transposed = b"T"
+    cdef Py_ssize_t most_components = 1, most_axes = 1, most_of_compounds = 1, n_mixtures
     cdef RowKDE kde
     cdef RowFamily family
     cdef Work work
@@ -488,13 +598,14 @@ def log_mixtures_of_row(const double[::1] row, list kdes):
         most_densities = max(most_densities, kde.n_densities)
         most_components = max(most_components, kde.most_components)
         most_axes = max(most_axes, kde.most_axes)
+        most_of_compounds = max(most_of_compounds, kde.most_of_compounds)
     most_components = (most_components + LANES - 1) // LANES * LANES
     out = np.empty((len(kdes), n_mixtures))
     cdef double[:, ::1] result = out
     cdef double[:, ::1] points = np.empty((most_families, d))
     cdef double[::1] scratch = np.empty(
         coordinates_size(d, d * d) + most_axes + 3 * most_components + 2 * LANES
-        + 2 * most_densities
+        + 2 * most_densities + most_of_compounds
     )
     cdef double* projected = &scratch[0] + coordinates_size(d, d * d)
     work.projected = projected
@@ -504,6 +615,7 @@ def log_mixtures_of_row(const double[::1] row, list kdes):
     work.lanes = work.terms + most_components + LANES
     cdef double* peaks = work.lanes + LANES
     cdef double* sums = peaks + most_densities
+    work.of_compounds = sums + most_densities
     for i, kde in enumerate(kdes):
         first = 0
         for number, family in enumerate(kde.families):
@@ -519,9 +631,7 @@ def log_mixtures_of_row(const double[::1] row, list kdes):
                         1, &row[0], &points[number, 0],
                     )
                 if family.family.full:
-                    columns = <int>family.family.n_axes
-                    dgemv(&transposed, &order, &columns, &one, <double*>&family.axes[0, 0],
-                          &order, <double*>work.point, &step, &zero, projected, &step)
+                    project(&family.family, work.point, projected)
                 mix(family.family, longest_shift(), &kde.used[first], work)
             first += family.family.n_parts * family.family.n_widths
         for j in range(n_mixtures):
