@@ -430,9 +430,8 @@ class KDE:
             if added is not known:  # estimates of several shapes have the same
                 known, total = added, added.sum()
                 diracs = family.diracs(added, means) if total > 0.0 else None
-            if (
-                diracs is None
-            ):  # a row of large weight, where there was one before, fades all others
+            # A row of large weight, where there was one before, fades all others.
+            if diracs is None:
                 continue
             share, held = total / (before + total), weights[number].copy()
             of_later.append(share * (family.masses @ held[:, :, :n])[:, None])
