@@ -7,7 +7,7 @@ compressed, and the kernels under which it is scored.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from functools import cache, cached_property, lru_cache
+from functools import cache, cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -268,12 +268,15 @@ class Predictive(NormalReference):
             mixture, structure, target, doubts_correlations=target is None
         )
         shapes = shapes or (structure,)
-        reference = normal_reference(mixture.n_features, whitening.count)
-        narrowest, relative, shrinks = widths_of(
-            self.kernel_scales, self.gaussian_scales, reference
+        widths = np.array(self.kernel_scales) * normal_reference(
+            mixture.n_features, whitening.count
         )
+        narrowest, n = widths.min(), len(self.gaussian_scales)
+        # A kernel at the mean that is as wide as the model, times each scale, is a Gaussian of it.
+        relative = np.concatenate([widths, self.gaussian_scales]) / narrowest
+        shrinks = np.concatenate([shrinkage(widths), np.ones(n)])
         wholes = [whole_of(mixture, whitening, target, shape) for shape in shapes]
-        out, n = [], len(self.gaussian_scales)
+        out = []
         for shape, whole in zip(shapes, wholes, strict=True):
             frame = whitening.of_shape(shape.of_kernels).divided(narrowest)
             single = None if whole is None else whole.without(1.0)
@@ -292,33 +295,6 @@ RULES: dict[str, Rule] = {
     "silverman": NormalReference(),
     "scott": Scott(),
 }
-
-
-@lru_cache(maxsize=256)
-def widths_of(
-    kernel_scales: tuple[float, ...], gaussian_scales: tuple[float, ...], reference: float
-) -> tuple[float, np.ndarray, np.ndarray]:
-    """The narrowest width in whitened space, all in units of it, and by what they are shrunk.
-
-    Parameters
-    ----------
-    kernel_scales, gaussian_scales : tuples of float
-        Of a rule.
-    reference : float
-        The normal-reference scale.
-
-    Returns
-    -------
-    narrowest : float
-    relative, shrinks : (n_widths,) arrays
-    """
-    widths = np.array(kernel_scales) * reference
-    narrowest = widths.min()
-    # A kernel at the mean that is as wide as the model, times each scale, is a Gaussian of it.
-    relative = np.concatenate([widths, gaussian_scales]) / narrowest
-    shrinks = np.concatenate([shrinkage(widths), np.ones(len(gaussian_scales))])
-    relative.flags.writeable = shrinks.flags.writeable = False  # they are the same objects again
-    return narrowest, relative, shrinks
 
 
 @cache
