@@ -147,7 +147,8 @@ def check_state(state: State, d: int) -> None:
     expect_array(mixture.detail_weights, "detail_weights", (m, 2), least=0.0)
     expect_array(mixture.detail_means, "detail_means", (m, 2, d))
     merged = mixture.details_merged
-    expect(merged.dtype == bool and merged.shape == (m, 2), "details_merged", f"{m} pairs of bools")
+    in_pairs = merged.shape == (m, 2) and merged.flags.c_contiguous
+    expect(merged.dtype == bool and in_pairs, "details_merged", f"{m} pairs of bools")
     expect_array(mixture.detail_covariances, "detail_covariances", (merged.sum(), *shape))
     for covariances in (mixture.covariances, mixture.detail_covariances):
         variances = structure_of(mixture.covariances).variances(covariances)
