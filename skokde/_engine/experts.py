@@ -37,7 +37,8 @@ NEGLIGIBLE = 0.1
 WIDEST_KERNELS_AT = 3
 # Weights of the parts of a model that has nothing but the mean: of no components, and of that.
 MEAN_ALONE = np.array([[0.0], [1.0]])
-NO_LOG = np.zeros(1)
+# The logarithm of the weight that the mean has in such a model, which is one.
+LOG_OF_ONE = np.zeros(1)
 
 
 def prior_counts(settings: Settings) -> np.ndarray:
@@ -218,7 +219,7 @@ class Experts(NamedTuple):
             families.append(family_of(shape).of(models._replace(shape=shape), of_shape, logs))
         of_mean = Resolutions.of_one(mixture.sample_model.empty()).with_mean(center)
         singles = kernels[len(families) :]
-        shrunk = [family_of(structure).of(of_mean, single, NO_LOG) for single in singles]
+        shrunk = [family_of(structure).of(of_mean, single, LOG_OF_ONE) for single in singles]
         return cls(tuple(families), tuple(shrunk), grid, matter)
 
     def log_densities(self, X: np.ndarray, settings: Settings) -> np.ndarray:
