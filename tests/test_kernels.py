@@ -18,6 +18,7 @@ from skokde._engine import (
     _goldberger,
     _hellinger,
     _log_density,
+    _lowrank,
     _moments,
     _neighbors,
     _outliers,
@@ -69,6 +70,70 @@ def test_match_group_moments(d, covariance_type, kind):
         for a, b in zip(got, expected, strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-14)
             assert a.shape == b.shape
+
+
+@pytest.mark.parametrize(("k", "d"), [(0, 4), (1, 4), (7, 30), (30, 7), (30, 3), (90, 30)])
+@pytest.mark.parametrize("n", [1, 3])
+def test_leading_directions(k, d, n):
+    for seed in SEEDS:
+        rng = np.random.default_rng(seed)
+        rows = rng.normal(size=(k, d)) * np.geomspace(1.0, 1e-2, d)
+        rows[2::5] = 0.0  # as of what counts nothing
+        rows[3::5] = rows[1::5][: len(rows[3::5])]
+        arguments = rows, n, rng.normal(size=(k, n + 2))
+        got, expected = (f.leading_directions(*arguments) for f in (_lowrank, twins))
+        np.testing.assert_allclose(got, expected, rtol=1e-9, atol=1e-12)
+        assert got.shape == (n, d)
+
+
+@pytest.mark.parametrize(("d", "rank"), [(3, 1), (9, 3), (40, 3)])
+def test_group_covariances(d, rank):
+    order, starts = intp([3, 0, 7, 1, 2, 4, 5, 6, 0, 7, 6]), intp([0, 2, 3, 8, 9, 11])
+    for seed in SEEDS:
+        rng = np.random.default_rng(seed)
+        counts, means = rng.uniform(0.5, 3.0, size=8), rng.normal(size=(8, d))
+        counts[6:] *= seed > 0  # a group that counts nothing
+        covs, units = rng.normal(size=(4, 1 + rank, d)), 10.0 ** rng.uniform(-3.0, 3.0, size=d)
+        variances = np.square(rng.normal(size=(5, d))) * units**2
+        variances[:, 1] = 0.0
+        totals = np.array([counts[g].sum() for g in np.split(order, starts[1:-1])])
+        arguments = (
+            *(counts, means * units, covs * units, order, starts, totals),
+            *(rng.normal(size=(5, d)) * units, variances, rng.normal(size=(40, rank + 1))),
+        )
+        got, expected = (f.group_covariances(*arguments) for f in (_lowrank, twins))
+        np.testing.assert_allclose(got / units, expected / units, rtol=1e-8, atol=1e-10)
+    few = arguments[-1][: 2 * rank + 4]
+    with pytest.raises(ValueError, match="belong together"):
+        _lowrank.group_covariances(*arguments[:-1], few)
+
+
+@pytest.mark.parametrize(("d", "rank", "n_shared"), [(3, 1, 0), (9, 3, 2), (70, 0, 3), (9, 0, 0)])
+def test_factor_analysers(d, rank, n_shared):
+    for seed in SEEDS:
+        rng = np.random.default_rng(seed)
+        precisions, means = rng.uniform(0.1, 9.0, size=(4, d)), rng.normal(size=(4, d))
+        directions, shared = rng.normal(size=(4, rank, d)), rng.normal(size=(n_shared, d))
+        got, expected = (
+            f.analyser_factors(precisions, directions, shared) for f in (_lowrank, twins)
+        )
+        for a, b in zip(got, expected, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-11)
+        X = rng.normal(size=(70, d))
+        X[0], X[1, 0], X[2] = means[1], 1e200, 1e-200
+        arguments = X, means, precisions, got[0], rng.normal(size=4)
+        with np.errstate(over="ignore", invalid="ignore"):
+            expected = twins.analyser_log_densities(*arguments)
+        got = _lowrank.analyser_log_densities(*arguments)
+        np.testing.assert_allclose(got, np.where(np.isnan(expected), -np.inf, expected), rtol=1e-9)
+        assert (got[:, 1] == -np.inf).all()
+
+
+def test_indefinite_analysers_are_told():
+    # So long that the identity is lost, and rounding decides.
+    lost = 1e30 * np.ones((1, 3, 5)) + np.random.default_rng(0).normal(scale=1e15, size=(1, 3, 5))
+    _, _, log_dets = _lowrank.analyser_factors(np.ones((1, 5)), lost, np.empty((0, 5)))
+    assert np.isnan(log_dets).all()
 
 
 @pytest.mark.parametrize("most", [1, 4, 50])
@@ -1206,9 +1271,10 @@ class Entry(NamedTuple):
     function: Callable
     arguments: tuple
     n_written: int = 0
-    # Numbers of arguments that may have any length, and those whose last axis may.
+    # Numbers of arguments that may have any length, and those whose last or middle axis may.
     free: tuple = ()
     free_last: tuple = ()
+    free_middle: tuple = ()
 
 
 def entries(covariance_type):
@@ -1285,6 +1351,39 @@ def entries(covariance_type):
             (means[0], weights_of_parts, *frame, 0.7, *arrays),
             free=(1,),
         ),
+        Entry(
+            _lowrank.leading_directions,
+            (means, 2, np.ones((8, 2))),
+            free_last=(0, 2),
+        ),
+        Entry(
+            _lowrank.group_covariances,
+            (
+                weights,
+                means,
+                np.ones((4, 2, d)),
+                members,
+                starts,
+                np.ones(2),
+                means[:2],
+                np.ones((2, d)),
+                np.ones((9, 1)),
+            ),
+            free=(2, 8),
+            free_last=(8,),
+        ),
+        Entry(
+            _lowrank.analyser_factors,
+            (np.ones((4, d)), np.ones((4, 2, d)), np.ones((5, d))),
+            free=(2,),
+            free_middle=(1,),
+        ),
+        Entry(
+            _lowrank.analyser_log_densities,
+            (means[:5], means[:4], np.ones((4, d)), np.ones((4, 2, d)), weights[:4]),
+            free=(0,),
+            free_middle=(3,),
+        ),
         Entry(_moments.match_group_moments, (*mixture, members, starts), free=(2,)),
         Entry(
             _neighbors.nearest_components,
@@ -1333,6 +1432,7 @@ def test_no_compiled_function_is_missing_here():
         _goldberger,
         _hellinger,
         _log_density,
+        _lowrank,
         _moments,
         _neighbors,
         _outliers,
@@ -1374,10 +1474,11 @@ def resized(array, axis):
 @each_entry
 @pytest.mark.parametrize("covariance_type", ["full", "diag"])
 def test_wrong_shapes_are_refused(covariance_type, name):
-    function, arguments, _, free, free_last = entries(covariance_type)[name]
+    function, arguments, _, free, free_last, free_middle = entries(covariance_type)[name]
     function(*arguments)
     for i, argument in enumerate(arguments):
-        for axis in range(int(i in free), np.ndim(argument) - int(i in free_last)):
+        axes = set(range(int(i in free), np.ndim(argument) - int(i in free_last)))
+        for axis in axes - {1} if i in free_middle else axes:
             for wrong in resized(argument, axis):
                 with pytest.raises(ValueError, match="Shapes do not belong together"):
                     function(*arguments[:i], wrong, *arguments[i + 1 :])

@@ -145,6 +145,21 @@ def test_halves_have_the_same_moments():
     assert (lowrank.noise(halves) > 0.0).all()
 
 
+def test_rounding_does_not_turn_halves_around():
+    # The axis of two samples is as long in all features, and that of three that are equally far
+    # from each other as long as another one.
+    rng = np.random.default_rng(0)
+    two, three = rng.normal(size=(2, 20)), np.eye(3, 20)
+    means, order, starts = np.concatenate([two, three]), np.arange(5), np.array([0, 2, 5])
+    _, _, held = STRUCTURE.group_moments(np.ones(5), means, covariances(0, 20), order, starts)
+    held[1, 2] *= np.linalg.norm(held[1, 1]) / np.linalg.norm(held[1, 2])
+    frame = np.ones(20), np.ones(20)
+    axes, _ = STRUCTURE.halves(held, *frame)
+    for _ in range(20):
+        rounded = held * (1.0 + 1e-15 * rng.normal(size=held.shape))
+        np.testing.assert_allclose(STRUCTURE.halves(rounded, *frame)[0], axes, atol=1e-12)
+
+
 @pytest.mark.parametrize(("rank", "d"), [(1, 3), (3, 9), (5, 4)])
 def test_log_densities(rank, d):
     held = covariances(3, d, rank=rank)

@@ -10,6 +10,7 @@ import numpy as np
 from scipy.linalg import sqrtm
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal
+from skokde._engine._lowrank import FEW_ROWS, N_STEPS, ROUNDING
 
 from skokde._engine.compression import cluster as engine_cluster
 from skokde._engine.compression import compress as engine_compress
@@ -331,6 +332,66 @@ def match_group_moments(counts, means, covs, order, starts):
         np.array([mean for _, mean, _ in out]).reshape(-1, d),
         flattened(np.array([c for _, _, c in out]).reshape(-1, d, d), size),
     )
+
+
+def leading_directions(rows, n, combinations):
+    rows = rows[rows.any(axis=1)]
+    (k, d), q = rows.shape, combinations.shape[1]
+    out = np.zeros((n, d))
+    if k == 0:
+        return out
+    towards = combinations.ravel()[:k] @ rows
+    if k > min(d, FEW_ROWS * q) and d > q:
+        basis = rows @ rows.T @ combinations[:k]
+        for _ in range(N_STEPS):
+            basis = np.linalg.qr(rows @ rows.T @ basis)[0]
+        rows = basis.T @ rows
+    _, lengths, directions = np.linalg.svd(rows, full_matrices=False)
+    rank = min(n, np.count_nonzero(lengths**2 > ROUNDING * lengths[0] ** 2))
+    out[:rank] = (lengths[:, None] * directions)[:rank]
+    return np.where(out @ towards < 0.0, -1.0, 1.0)[:, None] * out
+
+
+def group_covariances(counts, means, covs, order, starts, totals, centers, variances, combinations):
+    m, rank = len(covs), covs.shape[1] - 1
+    out = np.zeros((len(totals), *covs.shape[1:]))
+    out[:, 0] = variances
+    for group, members in enumerate(np.split(order, starts[1:-1])):
+        if len(members) == 1:
+            out[group, 1:] = covs[members[0], 1:] if members[0] < m else 0.0
+            continue
+        shares = counts[members] / totals[group] if totals[group] > 0.0 else 0.0 * counts[members]
+        rows = [
+            np.sqrt(s) * (means[i] - centers[group]) for s, i in zip(shares, members, strict=True)
+        ]
+        for share, i in zip(shares, members, strict=True):
+            rows += list(np.sqrt(share) * covs[i, 1:]) if i < m else []
+        scale = np.sqrt(np.where(variances[group] > 0.0, variances[group], 1.0))
+        found = leading_directions(np.array(rows) / scale, rank, combinations[: len(rows)])
+        out[group, 1:] = found * scale
+    return out
+
+
+def analyser_factors(precisions, directions, shared):
+    of_all = [np.concatenate([shared, own]) for own in directions]
+    lower = [
+        np.linalg.cholesky(np.eye(len(a)) + (a * p) @ a.T)
+        for a, p in zip(of_all, precisions, strict=True)
+    ]
+    inverses = [np.linalg.inv(root) for root in lower]
+    projections = [i @ (a * p) for i, a, p in zip(inverses, of_all, precisions, strict=True)]
+    log_dets = [np.linalg.slogdet(root @ root.T)[1] for root in lower]
+    return np.array(projections), np.array(inverses), np.array(log_dets)
+
+
+def analyser_log_densities(X, means, precisions, projections, bases):
+    out = np.empty((len(means), len(X)))
+    for i, mean in enumerate(means):
+        for j, row in enumerate(X):
+            squares = precisions[i] @ (row - mean) ** 2
+            explained = np.sum((projections[i] @ (row - mean)) ** 2)
+            out[i, j] = bases[i] - 0.5 * max(squares - explained, 0.0)
+    return out
 
 
 def append_rows(counts, means, n_components, n_compounds, rows, weights, f):

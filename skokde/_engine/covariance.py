@@ -612,10 +612,10 @@ class LowRankCovariance(CovarianceStructure):
         # The longest direction, which is one of the correlations', whatever the frame.
         halves, number = covariances.copy(), np.arange(len(covariances))
         scale = lowrank.units(covariances[:, 0])[:, None]
-        longest = np.square(covariances[:, 1:] / scale).sum(axis=2).argmax(axis=1)
+        longest = first_of_largest(np.square(covariances[:, 1:] / scale).sum(axis=2))
         axes = covariances[number, 1 + longest]
         # Its sign is that of its largest entry.
-        lead = np.abs(axes / scale[:, 0]).argmax(axis=1)
+        lead = first_of_largest(np.abs(axes / scale[:, 0]))
         axes = np.where(axes[number, lead][:, None] < 0.0, -axes, axes)
         halves[number, 1 + longest] *= np.sqrt(0.75)
         halves[:, 0] = np.maximum(halves[:, 0] - 0.25 * axes**2, 0.0)
@@ -722,6 +722,15 @@ def rows_of(numbers: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
 def positive(values: np.ndarray) -> np.ndarray:
     """To divide by: one instead of zero, and of what rounding has made negative."""
     return np.where(values > 0.0, values, 1.0)
+
+
+def first_of_largest(values: np.ndarray) -> np.ndarray:
+    """The place of the largest of each row of values (n, k), which are not negative.
+
+    Of those that are equal but for rounding the first counts: the axis of two samples is as long in
+    all features.
+    """
+    return (values >= (1.0 - 1e-8) * values.max(axis=1, keepdims=True)).argmax(axis=1)
 
 
 def unit_size(vectors: np.ndarray) -> np.ndarray:

@@ -9,19 +9,20 @@ factor analyser. The variances are exact whatever is held of the correlations.
 from __future__ import annotations
 
 from functools import cache
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg.lapack import dtrtri
 
-# Directions are found among so many more, by so many steps of subspace iteration, where there are
-# more rows than that many times their number.
+from skokde._engine._lowrank import (
+    ROUNDING,
+    analyser_factors,
+    analyser_log_densities,
+    group_covariances,
+    leading_directions,
+)
+
+# Where there are many rows, directions are found among so many more of them.
 OVERSAMPLING = 8
-N_STEPS = 2
-FEW_ROWS = 4
-# Of the variance along the longest direction.
-ROUNDING = 1e-14
 # Of a variance: what noise may be lost beside a kernel's.
 THIN = 1e-12
 
@@ -37,61 +38,22 @@ def units(variances: np.ndarray) -> np.ndarray:
     return np.sqrt(np.where(variances > 0.0, variances, 1.0))
 
 
-def sketch(k: int, n: int) -> np.ndarray:
-    """Combinations (k, n) of so many rows with a part in any direction; always the same."""
-    return long_sketch(1 << (k - 1).bit_length(), n)[:k]
+def combinations_of(k: int, n: int) -> np.ndarray:
+    """Combinations (k, n + OVERSAMPLING) of so many rows, see `leading_directions`."""
+    return long_combinations(1 << (k - 1).bit_length(), n + OVERSAMPLING)[:k]
 
 
 @cache
-def long_sketch(k: int, n: int) -> np.ndarray:
+def long_combinations(k: int, n: int) -> np.ndarray:
     combinations = np.random.default_rng(0).standard_normal((k, n))
     combinations.flags.writeable = False  # it is the same object each time
     return combinations
 
 
 def leading(rows: np.ndarray, n: int) -> np.ndarray:
-    """The n leading directions of rows (k, d), the longest first, as long as what they explain.
-
-    The products of directions with themselves add up to no more than those of the rows: what is
-    lost is positive semi-definite, however roughly directions are found.
-    """
-    # Components of few samples have few directions.
-    rows = rows[rows.any(axis=1)]
-    out = np.zeros((n, rows.shape[1]))
-    if not len(rows):
-        return out
-    found = directions_of(rows, n)
-    # They will be rows of what is merged next, so their signs matter: these go by the rows here,
-    # whatever the order of the features.
-    towards = sketch(len(rows), 1)[:, 0] @ rows
-    out[: len(found)] = np.where(found @ towards < 0.0, -1.0, 1.0)[:, None] * found
-    return out
-
-
-def directions_of(rows: np.ndarray, n: int) -> np.ndarray:
-    """At most n of them, of either sign; rows (k, d) are not zero."""
-    k, d = rows.shape
-    if k > min(d, FEW_ROWS * (n + OVERSAMPLING)):
-        if d <= n + OVERSAMPLING:
-            values, vectors = np.linalg.eigh(rows.T @ rows)
-            rank = min(n, np.count_nonzero(values > ROUNDING * values[-1]))
-            return (np.sqrt(values[-rank:]) * vectors[:, -rank:]).T[::-1]
-        rows = compressed(rows, n + OVERSAMPLING)
-    values, vectors = np.linalg.eigh(rows @ rows.T)
-    # What is left of directions without any variance is rounding.
-    rank = min(n, np.count_nonzero(values > ROUNDING * values[-1]))
-    return vectors[:, : -1 - rank : -1].T @ rows
-
-
-def compressed(rows: np.ndarray, n: int) -> np.ndarray:
-    """About the same products of rows with themselves from n rows (Halko et al. 2011).
-
-    They begin with combinations of the rows, not of the features, whose order does not matter then.
-    """
-    basis = rows @ (rows.T @ sketch(len(rows), n))
-    for _ in range(N_STEPS):
-        basis = np.linalg.qr(rows @ (rows.T @ basis))[0]
-    return basis.T @ rows
+    """The n leading directions of rows (k, d), the longest first, as long as what they explain."""
+    combinations = combinations_of(max(len(rows), 1), n)[: len(rows)]
+    return leading_directions(np.ascontiguousarray(rows), n, combinations)
 
 
 def with_directions(variances: np.ndarray, rows: np.ndarray, rank: int) -> np.ndarray:
@@ -138,22 +100,12 @@ def group_directions(
     moments : tuple of (n_groups,), (n_groups, d) and (n_groups, d) arrays
         Counts, means and variances of the groups.
     """
-    m, height, d = covariances.shape
-    out = np.zeros((len(starts) - 1, height, d))
-    for group, (first, last) in enumerate(pairwise(starts)):
-        total, mean, variances = (array[group] for array in moments)
-        members = order[first:last]
-        out[group, 0] = variances
-        if last - first == 1:
-            if members[0] < m:
-                out[group, 1:] = covariances[members[0], 1:]
-            continue
-        members = members[largest_first(counts[members])]
-        shares = counts[members] / total if total > 0.0 else np.zeros(len(members))
-        compounds = members < m
-        rows = rows_of(shares, means[members] - mean, compounds, covariances[members[compounds]])
-        out[group] = with_directions(variances, rows, height - 1)
-    return out
+    m, rank = len(covariances), covariances.shape[1] - 1
+    group = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+    order = order[np.lexsort((-counts[order], group))]
+    n_rows = np.bincount(group, np.where(order < m, 1 + rank, 1)).max(initial=1.0)
+    arrays = counts, means, covariances, order, starts, *moments
+    return group_covariances(*arrays, combinations_of(int(n_rows), rank))
 
 
 def rows_of(
@@ -323,37 +275,23 @@ class Analysers:
         directions: np.ndarray,
         shared: np.ndarray | None = None,
     ) -> None:
-        k, d = means.shape
+        d = means.shape[1]
         if shared is None:
             shared = np.empty((0, d))
-        n = len(shared) + directions.shape[1]
         self.means, self.precisions = means, 1.0 / noises
         # Of a row what the directions explain is the square of its products with these.
-        self.projections, self._inverses = np.empty((k, n, d)), np.empty((k, n, n))
-        log_dets = np.log(noises).sum(axis=1)
-        # One by one, so that each stays in the processor's cache.
-        for i in range(k):
-            of_all = np.concatenate([shared, directions[i]])
-            weighted = of_all * self.precisions[i]
-            lower = np.linalg.cholesky(weighted @ of_all.T + np.eye(n))
-            # Its inverse, since a product with many columns takes less than solving for them.
-            self._inverses[i], _ = dtrtri(lower, lower=True)
-            np.matmul(self._inverses[i], weighted, out=self.projections[i])
-            log_dets[i] += 2.0 * np.log(np.diagonal(lower)).sum()
+        self.projections, self._inverses, log_dets = analyser_factors(
+            *map(np.ascontiguousarray, (self.precisions, directions, shared))
+        )
+        if np.isnan(log_dets).any():
+            raise np.linalg.LinAlgError("Rounding has made a covariance indefinite.")
+        log_dets += np.log(noises).sum(axis=1)
         self.bases = -0.5 * (log_dets + d * np.log(2.0 * np.pi))
 
     def log_densities(self, X: np.ndarray) -> np.ndarray:
         """Log-densities (k, n) of rows (n, d); -inf where squares overflow."""
-        out = np.empty((len(self.means), len(X)))
-        with np.errstate(over="ignore", invalid="ignore"):
-            for i, (mean, precision) in enumerate(zip(self.means, self.precisions, strict=True)):
-                away = X - mean
-                explained = away @ self.projections[i].T
-                np.square(away, out=away)
-                squares = away @ precision - np.square(explained).sum(axis=1)
-                # Rounding may take more away than there is, and an overflow is no number.
-                out[i] = self.bases[i] - 0.5 * np.maximum(squares, 0.0)
-        return np.where(np.isnan(out), -np.inf, out)
+        arrays = self.means, self.precisions, self.projections, self.bases
+        return analyser_log_densities(np.ascontiguousarray(X), *arrays)
 
     def regression(self, number: int, directions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """What one of them tells of other features.
