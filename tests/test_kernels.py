@@ -1151,6 +1151,25 @@ def test_first_of_equal_axes_counts():
         np.testing.assert_array_equal(axis, [2.0, 0.0, 0.0])
 
 
+@pytest.mark.parametrize("n_leading", [2, 4])
+@pytest.mark.parametrize(("d", "rank"), [(5, 5), (12, 5), (12, 12)])
+def test_rounding_does_not_choose_among_equal_axes(d, rank, n_leading):
+    # In coordinates in which the whole is the identity a component that is all there is has them.
+    for seed in SEEDS:
+        rng = np.random.default_rng(seed)
+        basis, _ = np.linalg.qr(rng.normal(size=(d, rank)))
+        values = np.where(np.arange(rank) < n_leading, 4.0, rng.uniform(0.5, 3.0, size=rank))
+        cov = (basis * values) @ basis.T
+        expected = twins.principal_axis(cov)
+        assert expected @ expected == pytest.approx(4.0)
+        np.testing.assert_allclose(cov @ expected, 4.0 * expected, atol=1e-12)
+        for _ in range(5):
+            noise = 1e-14 * rng.normal(size=(d, d))
+            noisy = cov + basis @ basis.T @ (noise + noise.T) @ basis @ basis.T
+            axis = _goldberger.principal_axes(noisy.reshape(1, -1), d)[0]
+            np.testing.assert_allclose(axis, expected, atol=1e-11)
+
+
 @pytest.mark.parametrize("d", [2, 9])
 @pytest.mark.parametrize("covariance_type", ["full", "diag"])
 def test_principal_axis_of_zero_covariance(covariance_type, d):

@@ -528,10 +528,15 @@ def factorize_all(covs, d):
 
 
 def principal_axis(covariance):
-    """Leading eigenvector times the root of its eigenvalue, its largest entry positive."""
+    """Leading eigenvector times the root of its eigenvalue, its largest entry positive.
+
+    Where several are as long, the projection of the feature that is the longest part of one.
+    """
     eigenvalues, vectors = np.linalg.eigh(covariance)
-    axis = vectors[:, -1] * np.sqrt(eigenvalues[-1])
-    return axis if axis[np.argmax(np.abs(axis))] > 0.0 else -axis
+    leading = vectors[:, eigenvalues >= (1.0 - 1e-6) * eigenvalues[-1]]
+    lengths = np.linalg.norm(leading, axis=1)
+    lead = np.argmax(lengths >= (1.0 - 1e-8) * lengths.max())
+    return np.sqrt(eigenvalues[-1]) * leading @ leading[lead] / lengths[lead]
 
 
 def widest_gap(weights, points, center):
