@@ -176,6 +176,16 @@ def test_nearest_components(d, n_nearest):
             _neighbors.nearest_components(*arguments[:2], intp([wrong]), n_nearest)
 
 
+def test_rounding_does_not_choose_among_equally_near():
+    rng = np.random.default_rng(0)
+    grid, counts = rng.integers(-1, 2, size=(60, 3)).astype(float), np.ones(60)
+    expected, _ = _neighbors.nearest_components(grid, counts, intp(range(60)), 9)
+    for _ in range(5):
+        turned = grid @ np.linalg.qr(rng.normal(size=(3, 3)))[0]
+        nearest, _ = _neighbors.nearest_components(turned, counts, intp(range(60)), 9)
+        np.testing.assert_array_equal(nearest, expected)
+
+
 @pytest.mark.parametrize("n_voters", [1, 2, 12])
 @pytest.mark.parametrize("d", [1, 3, 4, 9])
 def test_loss_of_votes(d, n_voters):
@@ -671,6 +681,15 @@ def test_widest_gap(d):
             arguments = weights, scale * points, weights @ (scale * points)
             got, expected = (f.widest_gap(*arguments) for f in (_goldberger, twins))
             np.testing.assert_array_equal(got, expected)
+
+
+def test_rounding_of_the_mean_decides_nothing():
+    # Two fifths of the samples are at the mean of the first feature.
+    first, second = np.repeat([-1.0, 0.0, 2.0], [4, 4, 2]), np.tile([-0.9, 0.9], 5)
+    points = np.column_stack([first, second])
+    for noise in (0.0, 1e-13, -1e-13):
+        axis = _goldberger.widest_gap(np.full(10, 0.1), points, np.array([noise, 0.0]))
+        np.testing.assert_array_equal(axis, [1.0, 0.0])
 
 
 @each_case

@@ -12,6 +12,11 @@ from skokde._engine._gaussian cimport (
 from skokde._engine._shapes cimport check_shapes
 
 
+# What is less, beside what it is compared with, is rounding: discrete features put samples in the
+# middle of others, and at the same distance from two of them.
+cdef double ROUNDING = 1e-9
+
+
 cdef Py_ssize_t number_of_leading(Py_ssize_t n, const double* values) noexcept nogil:
     # How many of ascending eigenvalues are as large as the last one, but for rounding.
     cdef Py_ssize_t n_leading = 1
@@ -146,7 +151,7 @@ def widest_gap(
             share = moment = 0.0
             for i in range(k):
                 deviation = points[i, j] - center[j]
-                if deviation > 0.0:
+                if deviation > ROUNDING * largest:
                     share += weights[i]
                     # Squares of the farthest would overflow.
                     moment += weights[i] * (deviation / largest)
@@ -167,7 +172,8 @@ cdef void nearly_principal_axis(
     cdef Py_ssize_t j, lead = 0
     cdef double square, along
     for j in range(1, d):
-        if cov[j * d + j if full else j] > cov[lead * d + lead if full else lead]:
+        along = cov[lead * d + lead if full else lead]
+        if cov[j * d + j if full else j] > along:
             lead = j
     for j in range(d):
         axis[j] = cov[lead * d + j] if full else j == lead

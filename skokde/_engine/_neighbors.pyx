@@ -51,6 +51,8 @@ cdef extern from *:
 
 # Distances that are less than this share of a point's own from the center are rounding.
 cdef double ROUNDING = 1e-9
+# What squares of equal distances differ by is less than this share.
+cdef double TIE = 1e-9
 # In nats: votes so far below that of the nearest sample are none.
 cdef double NEGLIGIBLE = 40.0
 
@@ -99,7 +101,8 @@ cdef Py_ssize_t find_nearest(
     Py_ssize_t[::1] nearest,
 ) noexcept nogil:
     # Numbers of the nearest of k components that have a sample, in order of their distance, as far
-    # as there is room for them. Returns how many there are.
+    # as there is room for them: of those that are as near but for rounding, which discrete features
+    # make many, the first. Returns how many there are.
     cdef Py_ssize_t b, i, j, n = 0
     cdef double limit = INFINITY
     for b in range(number_of_blocks(k)):
@@ -109,11 +112,11 @@ cdef Py_ssize_t find_nearest(
             if counts[i] <= 0.0:
                 continue
             if n == nearest.shape[0]:
-                if squares[i] >= limit:
+                if squares[i] >= (1.0 - TIE) * limit:
                     continue
                 n -= 1
             j = n
-            while j > 0 and squares[nearest[j - 1]] > squares[i]:
+            while j > 0 and (1.0 - TIE) * squares[nearest[j - 1]] > squares[i]:
                 nearest[j] = nearest[j - 1]
                 j -= 1
             nearest[j] = i
