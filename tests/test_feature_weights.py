@@ -149,9 +149,9 @@ def test_what_there_is_nothing_to_learn_from_changes_nothing():
     np.testing.assert_allclose(gone, 1.0, rtol=1e-6)
 
 
-@pytest.mark.parametrize(("d", "most"), [(2, 512), (128, 512), (1000, 84), (20_000, 5)])
+@pytest.mark.parametrize(("d", "most"), [(2, 1024), (128, 652), (1000, 84), (20_000, 5)])
 def test_memory_is_bounded_whatever_the_number_of_features(d, most, monkeypatch):
-    rng, n, found = np.random.default_rng(0), 600 if d < 1000 else 90, []
+    rng, n, found = np.random.default_rng(0), 1100 if d < 1000 else 90, []
     neighbors = neighbors_of(rng.normal(size=(n, d)), rng.integers(2, size=n))
 
     def recorded(points, counts, predicted, found_by=module.nearest_voters):

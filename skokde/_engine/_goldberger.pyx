@@ -12,8 +12,7 @@ from skokde._engine._gaussian cimport (
 from skokde._engine._shapes cimport check_shapes
 
 
-# What is less, beside what it is compared with, is rounding: discrete features put samples in the
-# middle of others, and at the same distance from two of them.
+# What is less, beside the farthest of all, is rounding: discrete features put samples at the mean.
 cdef double ROUNDING = 1e-9
 
 
@@ -28,9 +27,9 @@ cdef Py_ssize_t number_of_leading(Py_ssize_t n, const double* values) noexcept n
 cdef void axis_among(
     Py_ssize_t d, Py_ssize_t n, const double* axes, double* axis, double* square
 ) noexcept nogil:
-    # Of the directions that n axes of one length span, that of the feature which is the longest part
-    # of one; the first if rounding decides. A component that is all there is has them in the
-    # coordinates of the whole.
+    # Of the directions that n axes of one length span, the one nearest to the axis of a feature: of
+    # the feature that is the longest part of one, the first if rounding decides. A component that
+    # is all there is has such axes in the coordinates of the whole.
     cdef Py_ssize_t i, j, lead = 0
     for j in range(d):
         square[j] = 0.0

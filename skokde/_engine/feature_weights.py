@@ -20,7 +20,7 @@ from skokde._engine.neighbors import N_NEAREST, PRIOR_COUNT, TINY, WIDTH, Neighb
 
 # At most so many components are predicted, each by the votes of so many that are next to it; fewer
 # where there are hundreds of features, in all of which they differ: so many numbers are held.
-MOST_PREDICTED = 512
+MOST_PREDICTED = 1024
 N_VOTERS = 12
 MOST_DIFFERENCES = 1_000_000
 # Logarithms of weights have a standard normal distribution before any prediction, and are never
