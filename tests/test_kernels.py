@@ -129,11 +129,29 @@ def test_factor_analysers(d, rank, n_shared):
         assert (got[:, 1] == -np.inf).all()
 
 
-def test_indefinite_analysers_are_told():
-    # So long that the identity is lost, and rounding decides.
-    lost = 1e30 * np.ones((1, 3, 5)) + np.random.default_rng(0).normal(scale=1e15, size=(1, 3, 5))
-    _, _, log_dets = _lowrank.analyser_factors(np.ones((1, 5)), lost, np.empty((0, 5)))
-    assert np.isnan(log_dets).all()
+def test_eigenvalues_mend_indefinite_analysers():
+    # So long that the identity is lost beside them, and rounding makes eigenvalues negative.
+    rng = np.random.default_rng(0)
+    long = 1e12 * np.ones((4, 3, 5)) + rng.normal(size=(4, 3, 5))
+    long[0] = rng.normal(size=(3, 5))
+    precisions, shared = np.ones((4, 5)), np.empty((0, 5))
+    with pytest.raises(np.linalg.LinAlgError):
+        twins.analyser_factors(precisions, long, shared)
+    projections, inverses, log_dets = _lowrank.analyser_factors(precisions, long, shared)
+    expected = twins.analyser_factors(precisions[:1], long[:1], shared)
+    for a, b in zip((projections, inverses, log_dets), expected, strict=True):
+        np.testing.assert_allclose(a[:1], b, rtol=1e-9, atol=1e-12)
+    longest = np.square(long[1:]).sum(axis=(1, 2))
+    assert (log_dets[1:] >= np.log(longest) - 1e-6).all()
+    assert (log_dets[1:] < np.log(longest) + 40.0).all()
+    # All along the direction is explained; what is across it is lost in rounding.
+    points = np.stack([np.ones(5), [1.0, -1.0, 0.0, 0.0, 0.0]])
+    squares = np.square(points @ projections.transpose(0, 2, 1)).sum(axis=2)[1:]
+    np.testing.assert_allclose(squares[:, 0], 5.0, rtol=1e-3)
+    arrays = np.zeros((4, 5)), precisions, projections, np.zeros(4)
+    logs = _lowrank.analyser_log_densities(points, *arrays)
+    assert np.isfinite(logs).all()
+    assert (logs <= 0.0).all()
 
 
 @pytest.mark.parametrize("most", [1, 4, 50])

@@ -171,8 +171,7 @@ cdef void nearly_principal_axis(
     cdef Py_ssize_t j, lead = 0
     cdef double square, along
     for j in range(1, d):
-        along = cov[lead * d + lead if full else lead]
-        if cov[j * d + j if full else j] > along:
+        if cov[j * d + j if full else j] > cov[lead * d + lead if full else lead]:
             lead = j
     for j in range(d):
         axis[j] = cov[lead * d + j] if full else j == lead

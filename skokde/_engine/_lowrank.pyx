@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from libc.math cimport fmax, INFINITY, isnan, log, NAN, sqrt
+from libc.math cimport fmax, INFINITY, isnan, log, sqrt
 from libc.string cimport memcpy, memset
 from scipy.linalg.cython_blas cimport daxpy, dgemm
 from scipy.linalg.cython_lapack cimport dgeqrf, dorgqr, dpotrf, dtrtri
 from skokde._engine._exponential cimport exp_within  # no-cython-lint: for FOR_EACH_PROCESSOR
-from skokde._engine._gaussian cimport dot, eigh, long_dot
+from skokde._engine._gaussian cimport dot, eigh, from_eigen, long_dot
 from skokde._engine._shapes cimport check_shapes
 
 cdef extern from *:
@@ -328,9 +328,10 @@ def analyser_factors(
     projections : (k, s + r, d) array
         Of a row what the directions explain is the square of its products with these.
     inverses : (k, s + r, s + r) array
-        L^-1, where L L^T are the products of the directions over the noise, and the identity.
+        L^-1, where L L^T are the products of the directions over the noise, and the identity. Where
+        rounding has made that indefinite L is its symmetric root, with no eigenvalue below one.
     log_dets : (k,) array
-        log |L L^T|; NaN where rounding has made it indefinite.
+        log |L L^T|
     """
     cdef Py_ssize_t k = directions.shape[0], r = directions.shape[1], d = directions.shape[2]
     cdef Py_ssize_t s = shared.shape[0], n = s + r, i, j, t
@@ -343,6 +344,9 @@ def analyser_factors(
     cdef double[:, :, ::1] projection = projections, inverse = inverses
     cdef double[::1] log_det = log_dets
     cdef double[:, ::1] of_all = np.empty((n, d)), weighted = np.empty((n, d))
+    cdef double[:, ::1] vectors = np.empty((n, n))
+    cdef double[::1] values = np.empty(n), scratch = np.empty(1 + 6 * n + 2 * n * n)
+    cdef int[::1] iwork = np.empty(3 + 5 * n, dtype=np.intc)
     if s > 0:
         of_all[:s] = shared
     with nogil:
@@ -355,15 +359,23 @@ def analyser_factors(
             matrix_product(n, n, d, &weighted[0, 0], False, &of_all[0, 0], True, &inverse[i, 0, 0])
             for t in range(n):
                 inverse[i, t, t] += 1.0
+            memcpy(&vectors[0, 0], &inverse[i, 0, 0], n * n * sizeof(double))
             # The upper triangle of a matrix by columns is the lower one by rows.
             dpotrf(&upper, &order, &inverse[i, 0, 0], &order, &info)
-            log_det[i] = 0.0 if info == 0 else NAN
-            for t in range(n):
-                log_det[i] += 2.0 * log(inverse[i, t, t])
-                for j in range(t + 1, n):
-                    inverse[i, t, j] = 0.0
-            # A product with many columns takes less than solving for them.
-            dtrtri(&upper, &no, &order, &inverse[i, 0, 0], &order, &info)
+            if info == 0:
+                for t in range(n):
+                    log_det[i] += 2.0 * log(inverse[i, t, t])
+                    for j in range(t + 1, n):
+                        inverse[i, t, j] = 0.0
+                # A product with many columns takes less than solving for them.
+                dtrtri(&upper, &no, &order, &inverse[i, 0, 0], &order, &info)
+            else:
+                eigh(n, &vectors[0, 0], &values[0], &scratch[0], &iwork[0])
+                for t in range(n):
+                    values[t] = fmax(values[t], 1.0)
+                    log_det[i] += log(values[t])
+                    values[t] = 1.0 / sqrt(sqrt(values[t]))
+                from_eigen(n, &vectors[0, 0], &values[0], &scratch[0], &inverse[i, 0, 0])
             matrix_product(
                 n, d, n, &inverse[i, 0, 0], False, &weighted[0, 0], False, &projection[i, 0, 0]
             )
