@@ -58,16 +58,16 @@ cdef double NO_VARIANCE = ROUNDING
 
 
 cdef void matrix_product(
-    Py_ssize_t m, Py_ssize_t n, Py_ssize_t k, const double* a, bint a_turned,
-    const double* b, bint b_turned, double* out,
+    Py_ssize_t m, Py_ssize_t n, Py_ssize_t k, const double* a, bint a_transposed,
+    const double* b, bint b_transposed, double* out,
 ) noexcept nogil:
     # out (m, n) = A @ B of A (m, k) and B (k, n), which may be given as their transposes.
     cdef int rows = <int>m, columns = <int>n, inner = <int>k
-    cdef int of_a = rows if a_turned else inner, of_b = inner if b_turned else columns
+    cdef int of_a = rows if a_transposed else inner, of_b = inner if b_transposed else columns
     cdef char no = b"N", yes = b"T"
     cdef double one = 1.0, zero = 0.0
     dgemm(
-        &yes if b_turned else &no, &yes if a_turned else &no, &columns, &rows, &inner, &one,
+        &yes if b_transposed else &no, &yes if a_transposed else &no, &columns, &rows, &inner, &one,
         <double*>b, &of_b, <double*>a, &of_a, &zero, out, &columns,
     )
 

@@ -592,7 +592,7 @@ class LowRankCovariance(CovarianceStructure):
         variances = np.ascontiguousarray(covariances[:, 0])
         moments = match_group_moments(counts, means, variances, order, starts)
         arrays = counts, means, covariances, order, starts
-        return *moments[:2], lowrank.group_directions(*arrays, moments)
+        return *moments[:2], lowrank.group_covariances(*arrays, moments)
 
     def weighted_sum(self, weights: np.ndarray, covariances: np.ndarray) -> np.ndarray:
         return lowrank.weighted_sum(weights, covariances)

@@ -17,9 +17,9 @@ from skokde._engine._lowrank import (
     ROUNDING,
     analyser_factors,
     analyser_log_densities,
-    group_covariances,
     leading_directions,
 )
+from skokde._engine._lowrank import group_covariances as _group_covariances
 
 # Where there are many rows, directions are found among so many more of them.
 OVERSAMPLING = 8
@@ -81,7 +81,7 @@ def weighted_sum(weights: np.ndarray, covariances: np.ndarray) -> np.ndarray:
     return with_directions(weights @ covariances[:, 0], rows.reshape(-1, d), height - 1)
 
 
-def group_directions(
+def group_covariances(
     counts: np.ndarray,
     means: np.ndarray,
     covariances: np.ndarray,
@@ -105,7 +105,7 @@ def group_directions(
     order = order[np.lexsort((-counts[order], group))]
     n_rows = np.bincount(group, np.where(order < m, 1 + rank, 1)).max(initial=1.0)
     arrays = counts, means, covariances, order, starts, *moments
-    return group_covariances(*arrays, combinations_of(int(n_rows), rank))
+    return _group_covariances(*arrays, combinations_of(int(n_rows), rank))
 
 
 def rows_of(
