@@ -7,19 +7,21 @@ from libc.math cimport fabs, fmax, sqrt
 from scipy.linalg.cython_blas cimport dgemm
 from skokde._engine._gaussian cimport (
     dot, eigh, factorize, invert, long_dot, match_moments, residue, row_times, thin_factor,
-    thin_gram, thin_limit, turn, work_size,
+    thin_gram, thin_limit, work_size,
 )
 from skokde._engine._shapes cimport check_shapes
 
 
 # What is less, beside the farthest of all, is rounding: discrete features put samples at the mean.
 cdef double ROUNDING = 1e-9
+# Eigenvalues that differ by a smaller share are equal but for rounding.
+cdef double EQUAL = 1e-6
 
 
 cdef Py_ssize_t number_of_leading(Py_ssize_t n, const double* values) noexcept nogil:
     # How many of ascending eigenvalues are as large as the last one, but for rounding.
     cdef Py_ssize_t n_leading = 1
-    while n_leading < n and values[n - 1 - n_leading] >= (1.0 - 1e-6) * values[n - 1] > 0.0:
+    while n_leading < n and values[n - 1 - n_leading] >= (1.0 - EQUAL) * values[n - 1] > 0.0:
         n_leading += 1
     return n_leading
 
@@ -35,7 +37,7 @@ cdef void axis_among(
         square[j] = 0.0
         for i in range(n):
             square[j] += axes[i * d + j] * axes[i * d + j]
-        if square[j] > (1.0 + 1e-6) * square[lead]:
+        if square[j] > (1.0 + EQUAL) * square[lead]:
             lead = j
     for j in range(d):
         axis[j] = 0.0
@@ -49,13 +51,13 @@ cdef void principal_axis(
 ) noexcept nogil:
     # Root of the leading eigenvalue times its eigenvector. Its sign is fixed by its largest
     # entry; of entries or variances that are equal but for rounding, the first counts.
-    cdef Py_ssize_t j, t, rank, n_leading, lead = 0
+    cdef Py_ssize_t i, j, t, rank, n_leading, lead = 0
     cdef double beyond = 1.0 + 1e-8
     cdef double scale = 0.0
     cdef double* vectors = work
     cdef double* values = work + d * d
     cdef double* factor = values + d
-    cdef double* turned
+    cdef double* axes
     if not full:
         for j in range(d):
             axis[j] = 0.0
@@ -64,43 +66,40 @@ cdef void principal_axis(
         axis[lead] = sqrt(cov[lead]) if cov[lead] > 0.0 else 0.0
         return
     for j in range(d):
+        axis[j] = 0.0
         scale = fmax(scale, cov[j * d + j])
     rank = thin_factor(d, cov, residue() * scale, factor, values)
-    if rank >= 0:
+    if rank == 0:
+        return
+    if rank > 0:
         # The rows of the factor, turned to the eigenvectors, have their lengths already.
-        for j in range(d):
-            axis[j] = 0.0
-        if rank > 0:
-            thin_gram(d, rank, factor, vectors)
-            eigh(rank, vectors, values, factor + rank * d, iwork)
-            n_leading = number_of_leading(rank, values)
-            if n_leading > 1:
-                turned = factor + rank * d
-                turn(d, rank, factor, turned, values, turned + rank * d, iwork)
-                axis_among(d, n_leading, turned + (rank - n_leading) * d, axis, vectors)
-                return
-        for t in range(rank):
+        thin_gram(d, rank, factor, vectors)
+        axes, scale = factor + rank * d, 1.0
+        eigh(rank, vectors, values, axes, iwork)
+        n_leading = number_of_leading(rank, values)
+        vectors += (rank - n_leading) * rank
+        for i in range(n_leading):
             for j in range(d):
-                axis[j] += vectors[(rank - 1) * rank + t] * factor[t * d + j]
-        scale = 1.0
+                axes[i * d + j] = 0.0
+            for t in range(rank):
+                for j in range(d):
+                    axes[i * d + j] += vectors[i * rank + t] * factor[t * d + j]
     else:
         for j in range(d * d):
             vectors[j] = cov[j]
-        eigh(d, vectors, values, values + d, iwork)
+        eigh(d, vectors, values, factor, iwork)
         scale = sqrt(values[d - 1]) if values[d - 1] > 0.0 else 0.0
         n_leading = number_of_leading(d, values)
-        if n_leading > 1:
-            axis_among(d, n_leading, vectors + (d - n_leading) * d, axis, values + d)
-            for j in range(d):
-                axis[j] *= scale
-            return
+        axes = vectors + (d - n_leading) * d
+    if n_leading > 1:
+        axis_among(d, n_leading, axes, axis, factor)
+    else:
         for j in range(d):
-            axis[j] = vectors[(d - 1) * d + j]
-    for j in range(1, d):
-        if fabs(axis[j]) > beyond * fabs(axis[lead]):
-            lead = j
-    if axis[lead] < 0.0:
-        scale = -scale
+            axis[j] = axes[j]
+            if fabs(axis[j]) > beyond * fabs(axis[lead]):
+                lead = j
+        if axis[lead] < 0.0:
+            scale = -scale
     for j in range(d):
         axis[j] *= scale
 

@@ -6,42 +6,8 @@ from libc.math cimport fmax, INFINITY, isnan, log, sqrt
 from libc.string cimport memcpy, memset
 from scipy.linalg.cython_blas cimport daxpy, dgemm
 from scipy.linalg.cython_lapack cimport dgeqrf, dorgqr, dpotrf, dtrtri
-from skokde._engine._exponential cimport exp_within  # no-cython-lint: for FOR_EACH_PROCESSOR
-from skokde._engine._gaussian cimport dot, eigh, from_eigen, long_dot
+from skokde._engine._gaussian cimport dot, eigh, from_eigen, long_dot, thin_gram
 from skokde._engine._shapes cimport check_shapes
-
-cdef extern from *:
-    """
-    #define LANES 8
-
-    /* Differences of a point from a mean, and the sum of their squares times precisions. */
-    FOR_EACH_PROCESSOR
-    static double weighted_square(
-        Py_ssize_t d, const double* restrict point, const double* restrict mean,
-        const double* restrict precisions, double* restrict away
-    ) {
-        double sums[LANES] = {0.0}, total = 0.0;
-        Py_ssize_t j = 0;
-        for (; j + LANES <= d; j += LANES) {
-            IN_LANES
-            for (int a = 0; a < LANES; a++) {
-                away[j + a] = point[j + a] - mean[j + a];
-                sums[a] += away[j + a] * away[j + a] * precisions[j + a];
-            }
-        }
-        for (; j < d; j++) {
-            away[j] = point[j] - mean[j];
-            total += away[j] * away[j] * precisions[j];
-        }
-        for (int a = 0; a < LANES; a++)
-            total += sums[a];
-        return total;
-    }
-    """
-    double weighted_square(
-        Py_ssize_t d, const double* point, const double* mean, const double* precisions,
-        double* away
-    ) noexcept nogil
 
 cdef enum:
     STEPS = 2
@@ -141,7 +107,7 @@ cdef Py_ssize_t directions_of(
             return rank
         compress(k, d, rows, q, combinations, fewer, work)
         rows, k = fewer, q
-    matrix_product(k, k, d, rows, False, rows, True, products)
+    thin_gram(d, k, rows, products)
     eigh(k, products, values, work, iwork)
     rank = rank_of(k, values, n)
     if rank > 0:
@@ -406,7 +372,7 @@ def analyser_log_densities(
         -inf where squares overflow.
     """
     cdef Py_ssize_t n = X.shape[0], k = means.shape[0], d = means.shape[1]
-    cdef Py_ssize_t r = projections.shape[1], i, a, b, begin, end
+    cdef Py_ssize_t r = projections.shape[1], i, j, a, b, begin, end
     cdef double square
     check_shapes(
         d, d,
@@ -416,16 +382,17 @@ def analyser_log_densities(
     out = np.empty((k, n))
     cdef double[:, ::1] logs = out, away = np.empty((TOGETHER, d))
     cdef double[:, ::1] explained = np.empty((TOGETHER, r + 1))
-    cdef double[::1] squares = np.empty(TOGETHER)
+    cdef double[::1] squares = np.empty(TOGETHER), scaled = np.empty(d)
     cdef const double* row
     with nogil:
         for i in range(k):
             for b in range((n + TOGETHER - 1) // TOGETHER):
                 begin, end = b * TOGETHER, min((b + 1) * TOGETHER, n)
                 for a in range(end - begin):
-                    squares[a] = weighted_square(
-                        d, &X[begin + a, 0], &means[i, 0], &precisions[i, 0], &away[a, 0]
-                    )
+                    for j in range(d):
+                        away[a, j] = X[begin + a, j] - means[i, j]
+                        scaled[j] = away[a, j] * precisions[i, j]
+                    squares[a] = long_dot(d, &away[a, 0], &scaled[0])
                 if r > 0:
                     matrix_product(
                         end - begin, r, d, &away[0, 0], False, &projections[i, 0, 0], True,

@@ -52,8 +52,7 @@ def long_combinations(k: int, n: int) -> np.ndarray:
 
 def leading(rows: np.ndarray, n: int) -> np.ndarray:
     """The n leading directions of rows (k, d), the longest first, as long as what they explain."""
-    combinations = combinations_of(max(len(rows), 1), n)[: len(rows)]
-    return leading_directions(np.ascontiguousarray(rows), n, combinations)
+    return leading_directions(np.ascontiguousarray(rows), n, combinations_of(len(rows), n))
 
 
 def with_directions(variances: np.ndarray, rows: np.ndarray, rank: int) -> np.ndarray:
@@ -103,7 +102,7 @@ def group_covariances(
     m, rank = len(covariances), covariances.shape[1] - 1
     group = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
     order = order[np.lexsort((-counts[order], group))]
-    n_rows = np.bincount(group, np.where(order < m, 1 + rank, 1)).max(initial=1.0)
+    n_rows = np.bincount(group, np.where(order < m, 1 + rank, 1)).max(initial=0.0)
     arrays = counts, means, covariances, order, starts, *moments
     return _group_covariances(*arrays, combinations_of(int(n_rows), rank))
 
