@@ -416,8 +416,9 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         # In transformed coordinates nothing is that far.
         plain = groups[sum(scored[: settings.n_pooled_transformed]) :]
         nowhere = np.isneginf(plain.max(axis=(0, 2))) | np.isnan(X).all(axis=1)
-        discriminants = self._discriminants(X, settings)
-        others = self._votes_and_histograms(X, settings, pool.exponents)
+        used, n = pool.exponents[len(groups) :] > 0.0, 1 + settings.n_linear
+        discriminants = self._discriminants(X, settings, used[:n])
+        others = self._votes_and_histograms(X, settings, used[n:])
         log_densities = np.concatenate([groups, discriminants, others])
         codes = self._scored(prior)
         features = np.full_like(log_densities, -FARTHEST)
@@ -538,7 +539,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
             # that learns.
             if replay is None or replay.log_densities.shape[1] != settings.n_densities:
                 return np.ones(len(X))
-            every = (True,) * settings.n_pooled
+            every = (True,) * settings.n_densities
             groups = self._log_densities_of_groups(X, self.class_prior_, settings, every)
             best = np.maximum(class_scores(groups).max(axis=1), LOWEST)
             return rank_p_values(best, *replay.newer_half())
@@ -789,27 +790,29 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         return pool.tempered_at_first(count, d, settings.cautious_exponents)
 
     def _scored_pool(self, settings: Settings) -> tuple[LogLinearPool, tuple[bool, ...]]:
-        """The pool of the groups of experts that are of use, and which these are."""
-        n_pooled, pool = settings.n_pooled, self._pool(settings)
+        """The pool of the densities that are of use, and which these are."""
+        n_pooled, n_densities, pool = settings.n_pooled, settings.n_densities, self._pool(settings)
 
         def make() -> tuple[LogLinearPool, LogLinearPool, tuple[bool, ...]]:
-            pruned = pool.pruned(n_pooled, settings.n_votes, settings.pools_histograms)
-            scored = pruned.exponents[:n_pooled] > 0.0
+            pruned = pool.pruned(
+                n_pooled, settings.n_votes, settings.pools_histograms, len(settings.memories)
+            )
+            scored = pruned.exponents[:n_densities] > 0.0
             first = settings.n_pooled_transformed
-            if not scored[first:].any():  # there is a density in the data's coordinates in any case
+            # There is a density of all samples in the data's coordinates in any case.
+            if not scored[first:n_pooled].any():
                 scored[first] = True
-            return pool, pruned.of_groups(scored), tuple(scored.tolist())
+            return pool, pruned.of_densities(scored), tuple(scored.tolist())
 
         # The value holds the pool: as long as it is the same object it has not changed.
-        key = id(pool), n_pooled, len(settings.memories)
+        key = id(pool), n_pooled, n_densities
         return self._snapshot.lasting("scored pool", key, make)[1:]
 
     def _log_densities_of_groups(
         self, X: np.ndarray, prior: np.ndarray, settings: Settings, scored: tuple[bool, ...]
     ) -> np.ndarray:
-        """The same (n_scored, n, n_classes) by groups of experts that are scored, and memories."""
-        n = sum(scored) + len(settings.memories)
-        out = np.full((n, len(X), len(prior)), -np.inf)
+        """The same (n_scored, n, n_classes) by groups of experts, and memories, that are scored."""
+        out = np.full((sum(scored), len(X), len(prior)), -np.inf)
         codes = self._scored(prior)
 
         key = settings.key, settings.shrinkage_target, settings.transformation, scored
@@ -1201,25 +1204,30 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
                 return density
         return None
 
-    def _discriminants(self, X: np.ndarray, settings: Settings) -> np.ndarray:
-        """Of all classes (1 + n_linear, n, n_classes); zero for those without a sample."""
+    def _discriminants(self, X: np.ndarray, settings: Settings, used: np.ndarray) -> np.ndarray:
+        """What they tell (n_terms, n, n_classes); zero for classes without a sample.
+
+        Of terms (n_terms,) that are not used some are left out: those of memories change with each
+        row.
+        """
         seen = self._is_seen()
-        out = np.zeros((1 + settings.n_linear, len(X), len(seen)))
-        out[..., seen] = self._known_discriminants(settings).log_ratios(X)
+        out = np.zeros((len(used), len(X), len(seen)))
+        if not used.any():
+            return out
+        discriminants = self._discriminants_of_samples(settings)
+        if used[1:-1].any():
+            discriminants = self._with_memories(discriminants, settings)
+        *linear, of_scales = discriminants.log_ratios(X)
+        out[: len(linear), :, seen] = linear
+        out[-1][:, seen] = of_scales
         return out
 
-    def _known_discriminants(self, settings: Settings) -> Discriminants:
-        return self._snapshot.get(
-            "discriminants", settings.key, lambda: self._make_discriminants(settings)
-        )
-
     def _votes_and_histograms(
-        self, X: np.ndarray, settings: Settings, exponents: np.ndarray
+        self, X: np.ndarray, settings: Settings, used: np.ndarray
     ) -> np.ndarray:
-        """What is pooled last (n_terms, n, n_classes), by these exponents; zero if they are."""
+        """What is pooled last (n_terms, n, n_classes); zero if it is not used."""
         n_votes = settings.n_votes
-        out = np.zeros((n_votes + settings.pools_histograms, len(X), len(self.classes_)))
-        used = exponents[len(exponents) - len(out) :] > 0.0
+        out = np.zeros((len(used), len(X), len(self.classes_)))
         for number in np.flatnonzero(used[:n_votes]).tolist():
             out[number] = self._log_ratios_of_neighbors(X, settings, number)
         if settings.histograms is not None and used[n_votes:].any():
@@ -1250,7 +1258,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         return np.concatenate(logs)
 
     def _make_neighbors(self, settings: Settings, number: int) -> Neighbors:
-        discriminants = self._known_discriminants(settings)
+        discriminants = self._discriminants_of_samples(settings)
         distance = settings.distance_of_vote(number)
         metric = self._snapshot.lasting(
             ("metric", distance),
@@ -1276,22 +1284,40 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         voters, points = zip(*of_classes, strict=True)
         return Neighbors.of(voters, metric, points)
 
-    def _make_discriminants(self, settings: Settings) -> Discriminants:
+    def _discriminants_of_samples(self, settings: Settings) -> Discriminants:
         """Those of the row before, unless what they are made of has changed."""
-        codes = np.flatnonzero(self._is_seen()).tolist()
-        moments = tuple(
-            self._of_classes(
-                "moments", settings.key, codes, lambda e: e._discriminant_moments(settings)
+
+        def make() -> Discriminants:
+            covariance, codes = self._lasting_covariance(settings), np.flatnonzero(self._is_seen())
+            moments = self._of_classes(
+                "moments",
+                settings.key,
+                codes.tolist(),
+                lambda density: density._reference_moments(density._state, settings),
             )
-        )
-        covariance, structure = self._lasting_covariance(settings), settings.structure
-        of_all, *of_memories = zip(*moments, strict=True)
-        of_samples = self._snapshot.lasting(
-            "discriminants",
-            (covariance, of_all),
-            lambda: Discriminants.of_samples(of_all, covariance, structure),
-        )
-        return of_samples.with_memories(of_memories, covariance, structure)
+            return self._snapshot.lasting(
+                "discriminants",
+                (covariance, tuple(moments)),
+                lambda: Discriminants.of_samples(moments, covariance, settings.structure),
+            )
+
+        return self._snapshot.get("discriminants", settings.key, make)
+
+    def _with_memories(self, of_samples: Discriminants, settings: Settings) -> Discriminants:
+        """With those of short memories."""
+
+        def make() -> Discriminants:
+            moments = self._of_classes(
+                "moments in memories",
+                settings.key,
+                np.flatnonzero(self._is_seen()).tolist(),
+                lambda density: density._discriminant_moments(settings),
+            )
+            _, *of_memories = zip(*moments, strict=True)
+            covariance = self._lasting_covariance(settings)
+            return of_samples.with_memories(of_memories, covariance, settings.structure)
+
+        return self._snapshot.get("discriminants with memories", settings.key, make)
 
     def _effective_class_count(self) -> np.ndarray:
         """Numbers of rows of which the classes are as probable as they seem to be now."""

@@ -20,6 +20,7 @@ from skokde._engine.class_density import ClassDensity, build_class_density
 from skokde._engine.covariance import structure_of
 from skokde._engine.estimates import (
     Groups,
+    Memories,
     References,
     average_bandwidth,
     build_kde,
@@ -873,7 +874,7 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
     def _class_density(
         self, settings: Settings, chosen: tuple[bool, ...] | None = None
     ) -> ClassDensity:
-        """What is pooled of it, of some of the groups that are pooled or of all."""
+        """What is pooled of it, or some of that."""
         return self._snapshot.get(
             ("class density", chosen is None),
             (settings.key, settings.shrinkage_target, settings.transformation, chosen),
@@ -947,7 +948,19 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         name = "reference", target is None, settings.transformed, len(settings.shapes)
         return self._snapshot.lasting(name, key, make, n_kept=n_references(settings))[1]
 
-    def _reference_memories(self, state: State, settings: Settings) -> KDE:
+    def _reference_memories(self, state: State, settings: Settings, chosen: Memories = None) -> KDE:
+        """What most of the rows to come will change nothing of, of some memories or of all."""
+        whole = self._reference_memories_of_all(state, settings)
+        if chosen is None or all(chosen):
+            return whole
+        return self._snapshot.lasting(
+            "reference of memories",
+            (id(whole), chosen),
+            lambda: (whole, whole.of_groups(chosen)),
+            n_kept=n_references(settings),
+        )[1]
+
+    def _reference_memories_of_all(self, state: State, settings: Settings) -> KDE:
         """What rows change of the short memories only when some of them have been predicted."""
         recent, target = state.recent, settings.shrinkage_target
         key = (

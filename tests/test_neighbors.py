@@ -288,7 +288,7 @@ def test_single_rows_have_the_votes_of_many(covariance_type, memory):
         model.predict_proba(row[None])
     model.partial_fit(X[60:], y[60:])
     settings = model._scoring_settings()
-    discriminants, weights = model._known_discriminants(settings), settings.feature_weights
+    discriminants, weights = model._discriminants_of_samples(settings), settings.feature_weights
     factors = [] if memory == 1.0 else [0.9, 0.97, 0.997]
     n_distances = 2 if covariance_type == "full" else 1
     assert settings.n_votes == n_distances + (len(factors) or 1)

@@ -515,7 +515,7 @@ def test_the_others_make_up_for_groups_that_go(sure):
     weights = learned.weights
     weights[:3] *= left
     assert loss(learned.with_weights(weights)) > loss(learned) + 10.0 * allowed
-    alone = pruned.of_groups(left)
+    alone = pruned.of_densities(left)
     tempered = alone.logits(log_prior, logs[np.append(left, [True, True])])
     np.testing.assert_allclose(tempered, pruned.logits(log_prior, logs), rtol=1e-12, atol=1e-12)
 

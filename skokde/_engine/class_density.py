@@ -93,12 +93,12 @@ def build_class_density(
     references: References = REFERENCES,
     chosen: Sequence[bool] | None = None,
 ) -> ClassDensity:
-    """Densities that are pooled of a class, of some of the pooled groups of experts or of all.
+    """Densities that are pooled of a class, or some of them.
 
     For the other parameters see `build_kde`.
     """
-    of_transformed, groups = settings.chosen_groups(chosen)
-    kde = build_kde(state, settings, references, groups)
+    of_transformed, groups, memories = settings.chosen_densities(chosen)
+    kde = build_kde(state, settings, references, groups, memories)
     if not any(of_transformed):
         return ClassDensity(None, None, kde)
     transformed = build_transformed_kde(state, settings, references, of_transformed)

@@ -7,6 +7,7 @@ change next to nothing of what scoring needs; these parts are the references.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import compress
 from typing import NamedTuple
 
 import numpy as np
@@ -32,6 +33,8 @@ ROUNDED_TO = 2.0**30
 
 # Of those of the leading shapes of a density, which are asked for; None: all of all shapes.
 Groups = tuple[bool, ...] | None
+# Of the short memories, which are asked for; None: all.
+Memories = tuple[bool, ...] | None
 
 
 class References(NamedTuple):
@@ -48,7 +51,7 @@ class References(NamedTuple):
     """
 
     estimates: Callable[[State, Settings, Groups], KDE]
-    memories: Callable[[State, Settings], KDE]
+    memories: Callable[[State, Settings, Memories], KDE]
     up_to_date: Callable[[State, Settings], State]
 
 
@@ -187,6 +190,7 @@ def build_kde(
     settings: Settings,
     references: References = REFERENCES,
     groups: Groups = None,
+    memories: Memories = None,
 ) -> KDE:
     """What is scored of a model that is not empty: of all samples, and short memories.
 
@@ -199,15 +203,20 @@ def build_kde(
     groups : tuple of bool, default=None
         Which groups of experts of the first shapes, the others of which are left out; by default
         all of all shapes.
+    memories : tuple of bool, default=None
+        Which of the short memories; by default all.
     """
     state = references.up_to_date(adapted(state, settings), settings)
     kde = build_estimates(state, settings, references, groups)
-    if not settings.memories:
+    factors = settings.memories
+    if memories is not None:
+        factors = tuple(compress(factors, memories))
+    if not factors:
         return kde
     if not recent.holds_any(state.recent):
-        return kde.with_groups_of_all(len(settings.memories))
-    memories = references.memories(state, settings)
-    return recent.with_memories(kde, memories, state.recent, settings)
+        return kde.with_groups_of_all(len(factors))
+    of_memories = references.memories(state, settings, memories)
+    return recent.with_memories(kde, of_memories, state.recent, factors)
 
 
 def build_transformed_kde(
@@ -237,7 +246,7 @@ def predict_pending(state: State, settings: Settings, references: References) ->
         before = state._replace(mixture=recent.samples_before(state))
         before = references.up_to_date(before, settings)
         estimates = build_estimates(before, settings, references)
-        memories = references.memories(state, settings).families
+        memories = references.memories(state, settings, None).families
         count = before.mixture.counts.sum()
         logs = log_likelihoods_of_memories(estimates, memories, rows, settings, count)
         logs = bounded(logs, np.concatenate([newest.rows, rows]), settings)

@@ -43,8 +43,8 @@ MOST_STEPS = 50
 # alone, and how probable each share is before any prediction.
 CONTAMINATIONS = np.array([0.0, 0.001, 0.003, 0.01, 0.03, 0.1])
 PRIOR_OF_CONTAMINATIONS = np.array([0.9, 0.02, 0.02, 0.02, 0.02, 0.02])
-# Groups of experts that lower the log-loss by no more than this share of the impurity of what is
-# predicted are not evaluated; in nats a prediction, it is between these.
+# What lowers the log-loss by no more than this share of the impurity of what is predicted is not
+# evaluated; in nats a prediction, it is between these.
 USE_FOR_IMPURITY = 0.1
 BOUNDS_OF_USE = np.array([3e-5, 1e-3])
 # So much, in nats of the predictions so far, has to speak for the scales of classes, and for the
@@ -161,8 +161,8 @@ class LogLinearPool(NamedTuple):
             exponents = (1.0 - doubt) * exponents + doubt * cautious
         return self._replace(exponents=(1.0 - doubt) * exponents)
 
-    def of_groups(self, chosen: np.ndarray) -> Self:
-        """The exponents of some of the groups of experts alone, by an array of bool."""
+    def of_densities(self, chosen: np.ndarray) -> Self:
+        """The exponents of some of the first densities alone, by an array of bool."""
         kept = np.append(chosen, np.ones(len(self.exponents) - len(chosen), dtype=bool))
         at = np.append(kept, np.ones(len(self.offsets), dtype=bool))
         precision = self.precision[np.ix_(at, at)]
@@ -190,23 +190,26 @@ class LogLinearPool(NamedTuple):
         precision[np.ix_(at, at)] = pool.precision
         return pool._replace(offsets=offsets, precision=precision)
 
-    def pruned(self, n_groups: int, n_votes: int = 0, n_histograms: int = 0) -> Self:
-        """With zero exponents for the groups of experts that are next to no use.
+    def pruned(
+        self, n_groups: int, n_votes: int = 0, n_histograms: int = 0, n_memories: int = 0
+    ) -> Self:
+        """With zero exponents for what is next to no use.
 
         One goes at a time, the one without which the loss is least: the other weights make up for
-        it as far as they can (optimal brain surgeon, Hassibi and Stork 1993). One always stays.
-        Before them go the scales of classes, and histograms, unless predictions clearly speak for
-        these.
+        it as far as they can (optimal brain surgeon, Hassibi and Stork 1993). One of the groups of
+        experts always stays, and short memories do, which whatever changes next will need. Before
+        all go the scales of classes, and histograms, unless predictions clearly speak for these.
 
         Parameters
         ----------
         n_groups : int
             The first densities.
         n_votes : int, default=0
-            How many exponents are those of votes, which may go as well. That of scales stands
-            before them.
+            How many exponents are those of votes. That of scales stands before them.
         n_histograms : int, default=0
             How many are those of histograms, one or none, the last one.
+        n_memories : int, default=0
+            How many are those of short memories, after the groups.
         """
         precision = self.precision.copy()
         precision[:n_groups, :n_groups] += AS_IF_TOLD_APART * self.count
@@ -219,7 +222,8 @@ class LogLinearPool(NamedTuple):
             without = assumed._least_loss_without(least.zero | (number == doubtful))
             if without.rise - least.rise <= WORTH_OF_TERM:
                 least = without
-        candidates = (number < n_groups) | (number > scales) & (number < histograms)
+        of_memory = (number >= n_groups) & (number < n_groups + n_memories)
+        candidates = ~of_memory & (number != scales) & (number < histograms)
         most = least.rise + self.allowed_rise
         while True:
             fewer, allowed = least, most
@@ -227,7 +231,7 @@ class LogLinearPool(NamedTuple):
             if np.count_nonzero(removable[:n_groups]) == 1:
                 removable[:n_groups] = False
             # None rises by less than where no exponent comes to zero besides.
-            for place, bound in assumed._least_rises(least, removable):
+            for bound, place in assumed._least_rises(least, removable):
                 if bound > allowed:
                     break
                 tried = assumed._least_loss_without(least.zero | (number == place))
@@ -256,17 +260,17 @@ class LogLinearPool(NamedTuple):
         impurity = (offsets - PRIOR_PRECISION).sum()
         return float(np.clip(USE_FOR_IMPURITY * impurity, *self.count * BOUNDS_OF_USE))
 
-    def _least_rises(self, least: LeastLoss, removable: np.ndarray) -> list[tuple[int, float]]:
-        """Each density that may go, and the rise without it as long as none goes below zero.
+    def _least_rises(self, least: LeastLoss, removable: np.ndarray) -> list[tuple[float, int]]:
+        """The rise without each density that may go, as long as none goes below zero, and which.
 
         The least rise stands first.
         """
-        free = np.flatnonzero(np.append(~least.zero, np.ones(len(self.offsets), dtype=bool)))
-        variances = np.diag(np.linalg.inv(self.precision[np.ix_(free, free)]))
-        rises = least.rise + 0.5 * least.weights[free] ** 2 / variances
-        may_go = np.isin(free, np.flatnonzero(removable))
-        order = np.argsort(rises[may_go], kind="stable")
-        return list(zip(free[may_go][order].tolist(), rises[may_go][order].tolist(), strict=True))
+        places = np.flatnonzero(~least.zero)
+        free = np.append(places, len(least.zero) + np.arange(len(self.offsets)))
+        variances = np.diag(np.linalg.inv(self.precision[np.ix_(free, free)]))[: len(places)]
+        rises = least.rise + 0.5 * least.weights[places] ** 2 / variances
+        pairs = zip(rises.tolist(), places.tolist(), removable[places].tolist(), strict=True)
+        return sorted((rise, place) for rise, place, may_go in pairs if may_go)
 
     def _least_loss_without(self, zero: np.ndarray) -> LeastLoss:
         """Where some exponents are zero, an array of bool, and none of the others is below it."""

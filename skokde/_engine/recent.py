@@ -195,8 +195,13 @@ def target_of(mixture: Mixture, settings: Settings) -> np.ndarray:
     return inlier_moments(mixture)[2]
 
 
-def reference_memories(state: State, settings: Settings) -> KDE:
-    """The short memories of the rows that have been predicted, each a group of its own."""
+def reference_memories(
+    state: State, settings: Settings, chosen: tuple[bool, ...] | None = None
+) -> KDE:
+    """The short memories of the rows that have been predicted, each a group of its own.
+
+    Some may be chosen; by default there are all.
+    """
     target = target_of(samples_before(state), settings)
     families = families_of(*held(state.recent), settings, target)
     of_families = state.recent.credits[1:].reshape(len(families), 1, -1)
@@ -206,10 +211,11 @@ def reference_memories(state: State, settings: Settings) -> KDE:
         shares[0], shares[1 + number] = credits / of_families.sum(), credits / credits.sum()
         n = family.kernels.n_kernels
         weights.append(family.weights(shares[:, None, :n], shares[:, n:]))
-    return KDE(tuple(families), tuple(weights), len(families))
+    kde = KDE(tuple(families), tuple(weights), len(families))
+    return kde if chosen is None or all(chosen) else kde.of_groups(chosen)
 
 
-def with_memories(kde: KDE, memories: KDE, recent: Recent, settings: Settings) -> KDE:
+def with_memories(kde: KDE, memories: KDE, recent: Recent, factors: Sequence[float]) -> KDE:
     """The density of all samples and of the newest ones.
 
     Parameters
@@ -220,9 +226,10 @@ def with_memories(kde: KDE, memories: KDE, recent: Recent, settings: Settings) -
         See `reference_memories`.
     recent : Recent
         Not empty.
-    settings : Settings
+    factors : sequence of float
+        Of these memories.
     """
-    counts, factors = recent.pending_counts, np.array(settings.memories)
+    counts, factors = recent.pending_counts, np.array(factors)
     if len(recent.rows) and len(counts):
         weights = weights_in_memories(counts, factors)
         memories = memories.with_later(recent.pending_rows, weights, factors ** counts.sum())

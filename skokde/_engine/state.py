@@ -128,22 +128,23 @@ class Settings(NamedTuple):
         """How many of them, the first ones, are in transformed coordinates."""
         return self.n_pooled_shapes[0] * self.n_sides
 
-    def chosen_groups(self, chosen: Sequence[bool] | None = None) -> list[tuple[bool, ...]]:
-        """Some of the pooled groups, or all, among those of either density.
+    def chosen_densities(self, chosen: Sequence[bool] | None = None) -> list[tuple[bool, ...]]:
+        """Some of the pooled densities, or all, by their kind.
 
         Parameters
         ----------
         chosen : sequence of bool, default=None
-            One for each group that is pooled.
+            One for each group that is pooled, and for each short memory.
 
         Returns
         -------
-        list of two tuples of bools
-            Of the density in transformed coordinates, and in the data's, those of the shapes that
-            are pooled there.
+        list of three tuples of bools
+            Of the density in transformed coordinates, and in the data's, the groups of the shapes
+            that are pooled there; and the memories.
         """
-        chosen, n = tuple(chosen or self.n_pooled * [True]), self.n_pooled_transformed
-        return [chosen[:n], chosen[n:]]
+        chosen = tuple(chosen or self.n_densities * [True])
+        n, n_pooled = self.n_pooled_transformed, self.n_pooled
+        return [chosen[:n], chosen[n:n_pooled], chosen[n_pooled:]]
 
     @property
     def n_densities(self) -> int:
