@@ -117,9 +117,12 @@ class NewestRows(NamedTuple):
 
     def of_classes(self, chosen: np.ndarray) -> NewestRows:
         """Those of some classes, by a sorted array of their numbers, which are counted anew."""
-        kept = np.isin(self.codes, chosen)
-        rows, codes, counts = (array[kept] for array in self)
-        return NewestRows(rows, np.searchsorted(chosen, codes), counts)
+        n_classes = 1 + max(self.codes.max(initial=0), chosen.max(initial=0))
+        number = np.full(n_classes, -1)  # np.isin takes ten times as long, which single rows feel
+        number[chosen] = np.arange(len(chosen))
+        rows, codes, counts = self.rows, number[self.codes], self.counts
+        kept = codes >= 0
+        return NewestRows(rows[kept], codes[kept], counts[kept])
 
     def complete(self) -> NewestRows:
         """Those of which no value is missing."""
