@@ -415,7 +415,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         groups = self._log_densities_of_groups(X, prior, settings, scored)
         # In transformed coordinates nothing is that far.
         plain = groups[sum(scored[: settings.n_pooled_transformed]) :]
-        nowhere = np.isneginf(plain.max(axis=(0, 2))) | np.isnan(X).all(axis=1)
+        nowhere = self._are_nowhere(X, plain, prior, settings) | np.isnan(X).all(axis=1)
         used, n = pool.exponents[len(groups) :] > 0.0, 1 + settings.n_linear
         discriminants = self._discriminants(X, settings, used[:n])
         others = self._votes_and_histograms(X, settings, used[n:])
@@ -789,6 +789,21 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         count = float(self.class_count_.sum() / np.count_nonzero(self._is_seen()))
         return pool.tempered_at_first(count, d, settings.cautious_exponents)
 
+    def _are_nowhere(
+        self, X: np.ndarray, log_densities: np.ndarray, prior: np.ndarray, settings: Settings
+    ) -> np.ndarray:
+        """Which rows (n,) are so far out that no class has a density there.
+
+        It is told by those in the data's coordinates that are known, (n_known, n, n_classes). If
+        none is, single rows are looked at.
+        """
+        if len(log_densities):
+            return np.isneginf(log_densities.max(axis=(0, 2)))
+        out = settings.transformation.may_be_nowhere(X)
+        if out.any():
+            out[out] = np.isneginf(self._log_densities(X[out], prior).max(axis=1))
+        return out
+
     def _scored_pool(self, settings: Settings) -> tuple[LogLinearPool, tuple[bool, ...]]:
         """The pool of the densities that are of use, and which these are."""
         n_pooled, n_densities, pool = settings.n_pooled, settings.n_densities, self._pool(settings)
@@ -798,10 +813,8 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
                 n_pooled, settings.n_votes, settings.pools_histograms, len(settings.memories)
             )
             scored = pruned.exponents[:n_densities] > 0.0
-            first = settings.n_pooled_transformed
-            # There is a density of all samples in the data's coordinates in any case.
-            if not scored[first:n_pooled].any():
-                scored[first] = True
+            if not scored.any():
+                scored[0] = True
             return pool, pruned.of_densities(scored), tuple(scored.tolist())
 
         # The value holds the pool: as long as it is the same object it has not changed.

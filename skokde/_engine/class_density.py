@@ -25,18 +25,18 @@ class ClassDensity(NamedTuple):
         The same for all classes.
     transformed : KDE or None
         In its coordinates, if any of the groups there are asked for.
-    kde : KDE
-        In the data's.
+    kde : KDE or None
+        In the data's, if any of the groups there, or of the short memories, are.
     """
 
     transformation: Transformation | None
     transformed: KDE | None
-    kde: KDE
+    kde: KDE | None
 
     @property
     def in_rows(self) -> bool:
         """Whether a compiled function scores single rows."""
-        return self.kde.in_rows and (self.transformed is None or self.transformed.in_rows)
+        return all(kde is None or kde.in_rows for kde in (self.transformed, self.kde))
 
     def in_coordinates(self, X: np.ndarray) -> TransformedRows | None:
         """Rows in the coordinates of the transformation, if densities there are asked for."""
@@ -49,12 +49,13 @@ class ClassDensity(NamedTuple):
 
         The rows `in_coordinates`, if they are known, are the same for all classes.
         """
-        logs = self.kde.log_densities_of_groups(X)
-        if self.transformed is None:
-            return logs
-        rows, log_dets = in_coordinates or self.in_coordinates(X)
-        of_rows = self.transformed.log_densities_of_groups(rows) + log_dets[:, None]
-        return np.concatenate([of_rows, logs], axis=1)
+        logs = []
+        if self.transformed is not None:
+            rows, log_dets = in_coordinates or self.in_coordinates(X)
+            logs.append(self.transformed.log_densities_of_groups(rows) + log_dets[:, None])
+        if self.kde is not None:
+            logs.append(self.kde.log_densities_of_groups(X))
+        return np.concatenate(logs, axis=1)
 
 
 def log_densities_of_few(X: np.ndarray, densities: Sequence[ClassDensity]) -> np.ndarray | None:
@@ -77,14 +78,14 @@ def log_densities_of_few(X: np.ndarray, densities: Sequence[ClassDensity]) -> np
 
 def log_densities_in_row(row: np.ndarray, densities: Sequence[ClassDensity]) -> np.ndarray:
     """The same of a single row, (n_classes, n_densities)."""
-    logs = log_densities_of_groups_in_row(row, [density.kde for density in densities])
-    in_coordinates = densities[0].in_coordinates(row[None])
-    if in_coordinates is None:
-        return logs
-    (row,), (log_det,) = in_coordinates
-    kdes = [density.transformed for density in densities]
-    of_row = log_densities_of_groups_in_row(row, kdes)
-    return np.concatenate([of_row + log_det, logs], axis=1)
+    logs = []
+    if densities[0].transformed is not None:
+        (of_row,), (log_det,) = densities[0].in_coordinates(row[None])
+        kdes = [density.transformed for density in densities]
+        logs.append(log_densities_of_groups_in_row(of_row, kdes) + log_det)
+    if densities[0].kde is not None:
+        logs.append(log_densities_of_groups_in_row(row, [density.kde for density in densities]))
+    return np.concatenate(logs, axis=1)
 
 
 def build_class_density(
@@ -98,8 +99,10 @@ def build_class_density(
     For the other parameters see `build_kde`.
     """
     of_transformed, groups, memories = settings.chosen_densities(chosen)
-    kde = build_kde(state, settings, references, groups, memories)
-    if not any(of_transformed):
-        return ClassDensity(None, None, kde)
-    transformed = build_transformed_kde(state, settings, references, of_transformed)
-    return ClassDensity(settings.transformation, transformed, kde)
+    transformation = transformed = kde = None
+    if any(of_transformed):
+        transformation = settings.transformation
+        transformed = build_transformed_kde(state, settings, references, of_transformed)
+    if any(groups) or any(memories):
+        kde = build_kde(state, settings, references, groups, memories)
+    return ClassDensity(transformation, transformed, kde)

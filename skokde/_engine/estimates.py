@@ -204,19 +204,24 @@ def build_kde(
         Which groups of experts of the first shapes, the others of which are left out; by default
         all of all shapes.
     memories : tuple of bool, default=None
-        Which of the short memories; by default all.
+        Which of the short memories; by default all. There is one at least if there is no group.
     """
     state = references.up_to_date(adapted(state, settings), settings)
-    kde = build_estimates(state, settings, references, groups)
     factors = settings.memories
     if memories is not None:
         factors = tuple(compress(factors, memories))
+    no_groups = groups is not None and not any(groups)
+    if factors and not recent.holds_any(state.recent):
+        kde = build_estimates(state, settings, references, None if no_groups else groups)
+        n_groups, kde = kde.n_groups, kde.with_groups_of_all(len(factors))
+        return kde.of_groups((False,) * n_groups + (True,) * len(factors)) if no_groups else kde
+    kde = None if no_groups else build_estimates(state, settings, references, groups)
     if not factors:
         return kde
-    if not recent.holds_any(state.recent):
-        return kde.with_groups_of_all(len(factors))
-    of_memories = references.memories(state, settings, memories)
-    return recent.with_memories(kde, of_memories, state.recent, factors)
+    of_memories = recent.up_to_now(
+        references.memories(state, settings, memories), state.recent, factors
+    )
+    return of_memories if kde is None else recent.beside(kde, of_memories, state.recent)
 
 
 def build_transformed_kde(

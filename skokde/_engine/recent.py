@@ -215,13 +215,11 @@ def reference_memories(
     return kde if chosen is None or all(chosen) else kde.of_groups(chosen)
 
 
-def with_memories(kde: KDE, memories: KDE, recent: Recent, factors: Sequence[float]) -> KDE:
-    """The density of all samples and of the newest ones.
+def up_to_now(memories: KDE, recent: Recent, factors: Sequence[float]) -> KDE:
+    """Short memories with the rows that are pending.
 
     Parameters
     ----------
-    kde : KDE
-        Of all samples.
     memories : KDE
         See `reference_memories`.
     recent : Recent
@@ -230,9 +228,14 @@ def with_memories(kde: KDE, memories: KDE, recent: Recent, factors: Sequence[flo
         Of these memories.
     """
     counts, factors = recent.pending_counts, np.array(factors)
-    if len(recent.rows) and len(counts):
-        weights = weights_in_memories(counts, factors)
-        memories = memories.with_later(recent.pending_rows, weights, factors ** counts.sum())
+    if not (len(recent.rows) and len(counts)):
+        return memories
+    weights = weights_in_memories(counts, factors)
+    return memories.with_later(recent.pending_rows, weights, factors ** counts.sum())
+
+
+def beside(kde: KDE, memories: KDE, recent: Recent) -> KDE:
+    """The density of all samples, and of short memories."""
     return kde.beside(memories, recent.credits[0] / recent.credits.sum())
 
 

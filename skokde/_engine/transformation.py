@@ -31,6 +31,8 @@ LEAST_PRODUCT = 1.2
 SMALLEST_DISTANCE = 1e-9
 # In units of the scale: what is farther out is as if it were no farther.
 FARTHEST = 1e300
+# What is nearer has densities in the data's coordinates, too: squares of it do not overflow.
+FAR = 1e100
 
 
 class TransformedRows(NamedTuple):
@@ -101,6 +103,12 @@ class Transformation(NamedTuple):
         if missing.any():
             slopes[missing] = 0.0
         return TransformedRows(np.arcsinh(standardized), -slopes.sum(axis=1))
+
+    def may_be_nowhere(self, X: np.ndarray) -> np.ndarray:
+        """Rows (n,) that may be too far out for densities in the data's coordinates."""
+        far = np.abs(self._standardized(X)) > FAR
+        changed = (self.scale == np.inf) & (self.center != X) & ~np.isnan(X)
+        return (far | changed).any(axis=1)
 
     def mixture(self, mixture: Mixture) -> Mixture:
         """Means and covariances in these coordinates; the detailed model stays as it is.
