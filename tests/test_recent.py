@@ -9,7 +9,7 @@ from skokde import OnlineKDEClassifier, OnlineKDEDensity
 from skokde._engine import recent as engine
 from skokde._engine.class_memory import FACTORS, FIRST_WEIGHTS, ClassMemory
 from skokde._engine.covariance import STRUCTURES
-from skokde._engine.estimates import REFERENCES, predict_pending
+from skokde._engine.estimates import REFERENCES, build_kde, predict_pending
 from skokde._engine.recent import (
     FIRST_SHARE,
     LEAST_WEIGHT,
@@ -325,6 +325,22 @@ def test_parameters_that_change_the_memories_densities(Estimator):
         assert np.isfinite(model.score_samples(X)).all()
         model.partial_fit(X[:9], y[:9])
         assert np.isfinite(model.score_samples(X)).all()
+
+
+@both_structures
+def test_all_samples_stand_in_for_memories_that_hold_nothing(covariance_type):
+    X = twins.clumps(2, 300)
+    state = OnlineKDEDensity(covariance_type=covariance_type).fit(X)._state
+    settings, new = settings_of(covariance_type), X[:9] + 0.3
+    expected = build_kde(state, settings._replace(memories=())).log_density(new)
+    n = settings.n_pooled_shapes[1] * settings.n_sides
+    memories = (True, False, True)
+    for groups in (n * (True,), n * (False,)):
+        logs = build_kde(state, settings, groups=groups, memories=memories)
+        logs = logs.log_densities_of_groups(new)
+        assert logs.shape == (9, sum(groups) + 2)
+        if not any(groups):
+            np.testing.assert_allclose(logs, np.column_stack([expected, expected]), rtol=1e-9)
 
 
 # ---------------------------------------------------------------------------------- class counts

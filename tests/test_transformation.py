@@ -235,10 +235,13 @@ def test_rows_alone_and_later_samples(covariance_type, memory):
     for i in range(400, 460):  # which the kernels do not follow at once
         classifier.partial_fit(X[i : i + 1], y[i : i + 1])
     settings = classifier._scoring_settings()
+    whole = classifier.estimators_[0]._class_density(settings).log_densities(X[:20])
     some = np.zeros(settings.n_densities, dtype=bool)
     some[[1, settings.n_pooled - 1]] = True
     some[settings.n_pooled :: 2] = True  # of the memories, if there are any, all but the second one
-    for chosen in (None, tuple(some.tolist())):
+    without_groups = some & (np.arange(len(some)) != settings.n_pooled - 1)
+    for kept in (np.ones(len(some), dtype=bool), some, without_groups):
+        chosen = None if kept.all() else tuple(kept.tolist())
         densities = [e._class_density(settings, chosen) for e in classifier.estimators_]
         together = np.stack([density.log_densities(X[:20]) for density in densities], axis=1)
         for n in range(1, FEW_ROWS + 1):
@@ -253,9 +256,34 @@ def test_rows_alone_and_later_samples(covariance_type, memory):
         ]
         expected = np.stack([density.log_densities(X[:20]) for density in fresh], axis=1)
         np.testing.assert_allclose(together, expected, rtol=1e-9, atol=1e-9)
-    # Some of the densities alone are as they are among all.
-    whole = classifier.estimators_[0]._class_density(settings).log_densities(X[:20])
-    np.testing.assert_allclose(together[:, 0], whole[:, some], rtol=1e-9, atol=1e-9)
+        # Some of the densities alone are as they are among all.
+        np.testing.assert_allclose(together[:, 0], whole[:, kept], rtol=1e-9, atol=1e-9)
+
+
+@both_structures
+def test_rows_are_nowhere_also_where_no_density_in_the_datas_coordinates_counts(covariance_type):
+    X, _, y = long_tailed(1200)
+    X = np.column_stack([X, np.full(len(X), 3.0)])
+    classifier = OnlineKDEClassifier(covariance_type=covariance_type).fit(X, y)
+    settings, calibration = classifier._scoring_settings(), classifier._calibration
+    exponents = calibration.pool.exponents.copy()
+    exponents[settings.n_pooled_transformed : settings.n_pooled] = 0.0
+    classifier._calibration = calibration._replace(
+        pool=calibration.pool._replace(exponents=exponents)
+    )
+    _, scored = classifier._scored_pool(settings)
+    for estimator in classifier.estimators_:
+        assert estimator._class_density(settings, scored).kde is None
+    rows = X[:7].copy()
+    rows[1, 0], rows[2, -1], rows[3] = 1e200, 1e200, -1e308  # the last feature has been constant
+    rows[4, 0], rows[5, -1] = 1e90, np.nan
+    joint = classifier.predict_joint_log_proba(rows)
+    nowhere = np.isneginf(joint).all(axis=1)
+    assert nowhere.tolist() == [False, True, True, True, False, False, False]
+    prior = twins.shrunk_prior(classifier.class_count_)
+    probabilities = classifier.predict_proba(rows)
+    np.testing.assert_allclose(probabilities[nowhere], [prior] * 3)
+    assert (np.abs(probabilities[~nowhere] - prior).max(axis=1) > 1e-3).all()
 
 
 @both_structures

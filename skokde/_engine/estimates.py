@@ -210,18 +210,15 @@ def build_kde(
     factors = settings.memories
     if memories is not None:
         factors = tuple(compress(factors, memories))
-    no_groups = groups is not None and not any(groups)
-    if factors and not recent.holds_any(state.recent):
-        kde = build_estimates(state, settings, references, None if no_groups else groups)
-        n_groups, kde = kde.n_groups, kde.with_groups_of_all(len(factors))
-        return kde.of_groups((False,) * n_groups + (True,) * len(factors)) if no_groups else kde
-    kde = None if no_groups else build_estimates(state, settings, references, groups)
+    any_groups = groups is None or any(groups)
+    if factors and not recent.holds_any(state.recent):  # all samples stand in for them
+        kde = build_estimates(state, settings, references, groups if any_groups else None)
+        return (kde if any_groups else kde.without_groups()).with_groups_of_all(len(factors))
+    kde = build_estimates(state, settings, references, groups) if any_groups else None
     if not factors:
         return kde
-    of_memories = recent.up_to_now(
-        references.memories(state, settings, memories), state.recent, factors
-    )
-    return of_memories if kde is None else recent.beside(kde, of_memories, state.recent)
+    of_memories = references.memories(state, settings, memories)
+    return recent.with_memories(kde, of_memories, state.recent, factors)
 
 
 def build_transformed_kde(

@@ -453,6 +453,10 @@ class KDE:
         others = [in_rows(held, 1.0 - share, self.n_groups, 0) for held in other.weights]
         return KDE((*self.families, *other.families), (*own, *others), self.n_estimates)
 
+    def without_groups(self) -> KDE:
+        """All densities together alone."""
+        return KDE(self.families, tuple(held[:1] for held in self.weights), self.n_estimates)
+
     def with_groups_of_all(self, n: int) -> KDE:
         """With some more groups, each of which is as all densities together."""
         weights = [np.concatenate([held, np.repeat(held[:1], n, axis=0)]) for held in self.weights]

@@ -215,11 +215,13 @@ def reference_memories(
     return kde if chosen is None or all(chosen) else kde.of_groups(chosen)
 
 
-def up_to_now(memories: KDE, recent: Recent, factors: Sequence[float]) -> KDE:
-    """Short memories with the rows that are pending.
+def with_memories(kde: KDE | None, memories: KDE, recent: Recent, factors: Sequence[float]) -> KDE:
+    """The density of all samples, if it is asked for, and of the newest ones.
 
     Parameters
     ----------
+    kde : KDE or None
+        Of all samples.
     memories : KDE
         See `reference_memories`.
     recent : Recent
@@ -228,15 +230,12 @@ def up_to_now(memories: KDE, recent: Recent, factors: Sequence[float]) -> KDE:
         Of these memories.
     """
     counts, factors = recent.pending_counts, np.array(factors)
-    if not (len(recent.rows) and len(counts)):
-        return memories
-    weights = weights_in_memories(counts, factors)
-    return memories.with_later(recent.pending_rows, weights, factors ** counts.sum())
-
-
-def beside(kde: KDE, memories: KDE, recent: Recent) -> KDE:
-    """The density of all samples, and of short memories."""
-    return kde.beside(memories, recent.credits[0] / recent.credits.sum())
+    if len(recent.rows) and len(counts):
+        weights = weights_in_memories(counts, factors)
+        memories = memories.with_later(recent.pending_rows, weights, factors ** counts.sum())
+    return (
+        memories if kde is None else kde.beside(memories, recent.credits[0] / recent.credits.sum())
+    )
 
 
 def predicted_moments(recent: Recent, settings: Settings) -> list[Moments]:
