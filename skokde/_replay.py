@@ -117,12 +117,9 @@ class NewestRows(NamedTuple):
 
     def of_classes(self, chosen: np.ndarray) -> NewestRows:
         """Those of some classes, by a sorted array of their numbers, which are counted anew."""
-        n_classes = 1 + max(self.codes.max(initial=0), chosen.max(initial=0))
-        number = np.full(n_classes, -1)  # np.isin takes ten times as long, which single rows feel
-        number[chosen] = np.arange(len(chosen))
-        rows, codes, counts = self.rows, number[self.codes], self.counts
+        codes = numbers_among(chosen, self.codes)
         kept = codes >= 0
-        return NewestRows(rows[kept], codes[kept], counts[kept])
+        return NewestRows(self.rows[kept], codes[kept], self.counts[kept])
 
     def complete(self) -> NewestRows:
         """Those of which no value is missing."""
@@ -192,8 +189,8 @@ class SampledRows(NamedTuple):
 
     def of_classes(self, chosen: np.ndarray) -> SampledRows:
         """Those of some classes, by a sorted array of their numbers, which are counted anew."""
-        part = self.part(np.isin(self.codes, chosen))
-        return part._replace(codes=np.searchsorted(chosen, part.codes))
+        codes = numbers_among(chosen, self.codes)
+        return self._replace(codes=codes).part(codes >= 0)
 
     @property
     def counts(self) -> np.ndarray:
@@ -204,6 +201,14 @@ class SampledRows(NamedTuple):
         """Which of some rows are in the sample, (n,) array of bool."""
         held = {row.tobytes() for row in self.rows}
         return np.array([row.tobytes() in held for row in rows], dtype=bool)
+
+
+def numbers_among(chosen: np.ndarray, codes: np.ndarray) -> np.ndarray:
+    """Numbers of classes (n,) where only those chosen count, in their order; -1 for others."""
+    # A table: np.isin takes ten times as long, which single rows feel.
+    numbers = np.full(1 + max(codes.max(initial=0), chosen.max(initial=0)), -1)
+    numbers[chosen] = np.arange(len(chosen))
+    return numbers[codes]
 
 
 def uniform_draws(numbers: np.ndarray) -> np.ndarray:

@@ -233,9 +233,9 @@ def with_memories(kde: KDE | None, memories: KDE, recent: Recent, factors: Seque
     if len(recent.rows) and len(counts):
         weights = weights_in_memories(counts, factors)
         memories = memories.with_later(recent.pending_rows, weights, factors ** counts.sum())
-    return (
-        memories if kde is None else kde.beside(memories, recent.credits[0] / recent.credits.sum())
-    )
+    if kde is None:
+        return memories
+    return kde.beside(memories, recent.credits[0] / recent.credits.sum())
 
 
 def predicted_moments(recent: Recent, settings: Settings) -> list[Moments]:
