@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from itertools import chain, compress
+from collections.abc import Sequence
+from itertools import chain
 from typing import Any, Self
-from weakref import ref
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,24 +13,17 @@ from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets, unique_labels
 
 from skokde._base import BaseOnlineKDE, Snapshot, features_of, one_blas_thread, unchanged_on_error
-from skokde._calibration import Calibration, Makers, Mapper, PendingBatch
+from skokde._calibration import Calibration, Mapper
+from skokde._class_densities import ClassDensities
+from skokde._class_scorer import ClassScorer
 from skokde._density import DENSITY_PARAMETERS, OnlineKDEDensity
 from skokde._engine._append import age_class_counts
-from skokde._engine.class_density import (
-    ClassDensity,
-    log_densities_of_few,
-)
 from skokde._engine.class_memory import ClassMemory
-from skokde._engine.discriminants import Discriminants
-from skokde._engine.histograms import Histograms
-from skokde._engine.kde import KDE, in_boxes, in_one_shape, in_parts, log
+from skokde._engine.kde import in_one_shape, log
 from skokde._engine.merging import fades_of
-from skokde._engine.mixture import Mixture
-from skokde._engine.neighbors import Neighbors
-from skokde._engine.pooling import FARTHEST_CLASS, LogLinearPool, normalized, relative
-from skokde._engine.shrinkage import pooled_within_covariance, shrink_shares
+from skokde._engine.pooling import FARTHEST_CLASS, normalized, relative
+from skokde._engine.shrinkage import shrink_shares
 from skokde._engine.state import Settings, State
-from skokde._engine.transformation import Transformation
 from skokde._engine.whitening import corrected_features
 from skokde._merging import CalibratedClasses, merged_calibration, with_common_shape
 from skokde._persistence import (
@@ -41,7 +33,6 @@ from skokde._persistence import (
     expect_array,
     unpacked,
 )
-from skokde._pooled_ratios import kept_neighbors, neighbor_metric, voters_of, voting_rows
 from skokde._ranks import LOWEST, rank_p_values
 from skokde._replay import class_scores
 from skokde._summary import counted, density_line
@@ -373,7 +364,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         X = self._checked(X)
         with one_blas_thread():
             prior = self.class_prior_
-            return log(prior) + self._log_densities(X, prior)
+            return log(prior) + self._scorer().log_densities(X, self._scored(prior))
 
     def predict_log_proba(self, X: ArrayLike) -> np.ndarray:
         """Logarithms of class probabilities.
@@ -395,7 +386,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         X = self._checked(X)
         with one_blas_thread():
             out = self._log_proba(X)
-        if self.calibrate and self.priors is None and not (seen := self._is_seen()).all():
+        if self.calibrate and self.priors is None and not (seen := self._classes.are_seen()).all():
             share = share_of_unseen(self.class_count_[seen], np.count_nonzero(~seen))
             out[:, seen] += np.log1p(-share)
             out[:, ~seen] = np.log(share / np.count_nonzero(~seen))
@@ -404,25 +395,16 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
     def _log_proba(self, X: np.ndarray) -> np.ndarray:
         """Logarithms of class probabilities of validated rows."""
         prior = self.class_prior_
+        codes = self._scored(prior)
         if not self.calibrate:
             log_prior = log(prior)
-            log_densities = self._log_densities(X, prior)
+            log_densities = self._scorer().log_densities(X, codes)
             joint = log_prior + log_densities
             joint[np.isneginf(log_densities.max(axis=1))] = log_prior
             return normalized(joint)
-        settings = self._scoring_settings()
-        pool, scored = self._scored_pool(settings)
-        groups = self._log_densities_of_groups(X, prior, settings, scored)
-        # In transformed coordinates nothing is that far.
-        plain = groups[sum(scored[: settings.n_pooled_transformed]) :]
-        nowhere = self._are_nowhere(X, plain, prior, settings) | np.isnan(X).all(axis=1)
-        used, n = pool.exponents[len(groups) :] > 0.0, 1 + settings.n_linear
-        discriminants = self._discriminants(X, settings, used[:n])
-        others = self._votes_and_histograms(X, settings, used[n:])
-        log_densities = np.concatenate([groups, discriminants, others])
-        codes = self._scored(prior)
-        features = np.full_like(log_densities, -FARTHEST)
-        features[..., codes] = relative(log_densities[..., codes], FARTHEST_CLASS)
+        pool, log_ratios, nowhere = self._scorer().pooled(X, codes)
+        features = np.full_like(log_ratios, -FARTHEST)
+        features[..., codes] = relative(log_ratios[..., codes], FARTHEST_CLASS)
         shares = self._shrunk_shares(codes)
         out = pool.log_probabilities(shares, features)
         out[nowhere] = log(shares)
@@ -534,14 +516,15 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
             )
         replay = self._calibration.replay
         with one_blas_thread():
-            settings = self._scoring_settings()
+            scorer = self._scorer()
+            n_densities = scorer.settings.n_densities
             # Other settings than those by which rows were predicted take effect in the next call
             # that learns.
-            if replay is None or replay.log_densities.shape[1] != settings.n_densities:
+            if replay is None or replay.log_densities.shape[1] != n_densities:
                 return np.ones(len(X))
-            every = (True,) * settings.n_densities
-            groups = self._log_densities_of_groups(X, self.class_prior_, settings, every)
-            best = np.maximum(class_scores(groups).max(axis=1), LOWEST)
+            codes, every = self._scored(self.class_prior_), (True,) * n_densities
+            log_densities = scorer.pooled_log_densities(X, codes, every)
+            best = np.maximum(class_scores(log_densities).max(axis=1), LOWEST)
             return rank_p_values(best, *replay.newer_half())
 
     def distribution(
@@ -583,10 +566,10 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         4
         """
         self._check_is_fitted()
-        asked = self._scoring_settings(), getattr(self, "feature_names_in_", None), dimensions
+        asked = self._scorer().settings, getattr(self, "feature_names_in_", None), dimensions
         if label is not None:
             codes = np.flatnonzero(self.classes_ == label).tolist()
-            if not codes or not self._is_seen()[codes[0]]:
+            if not codes or not self._classes.are_seen()[codes[0]]:
                 raise ValueError(
                     f"{type(self).__name__}: there is no sample of a class {label!r}, the classes "
                     f"are {self.classes_}."
@@ -636,7 +619,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         n, rng = check_n_samples(self, n_samples), check_random_state(random_state)
         prior = self.class_prior_
         codes = rng.choice(len(prior), size=n, p=prior)
-        X, settings = np.empty((n, self.n_features_in_)), self._scoring_settings()
+        X, settings = np.empty((n, self.n_features_in_)), self._scorer().settings
         for code in np.unique(codes):
             rows = codes == code
             X[rows] = self.estimators_[code]._draws(int(rows.sum()), rng, settings)
@@ -648,7 +631,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         if not hasattr(self, "classes_"):
             name = type(self).__name__
             raise AttributeError(f"{name!r} object has no attribute 'class_prior_' before fitting")
-        seen = self._is_seen().astype(float)
+        seen = self._classes.are_seen().astype(float)
         priors = self._check_priors()
         prior = (self._effective_class_count() if priors is None else priors) * seen
         if not prior.any():  # all the weight is on classes without a sample
@@ -673,8 +656,9 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
             raise AttributeError(
                 f"{name!r} object has no attribute 'calibration_weights_' before it is fitted"
             )
-        settings = self._scoring_settings()
-        pool, steady = self._pool(settings), self._calibration.adapted(settings).steady
+        scorer = self._scorer()
+        settings, pool = scorer.settings, scorer.pool()
+        steady = self._calibration.adapted(settings).steady
         n_sides, parts = settings.n_sides, np.split(pool.exponents.copy(), settings.ends_of_terms)
         transformed, density, memory, discriminant, scale, neighbors, histograms = parts
         return {
@@ -693,7 +677,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
     @property
     def corrected_features_(self) -> np.ndarray:
         """Features of which the kernels' spread is not the data's."""
-        seen = self._seen() if hasattr(self, "estimators_") else []
+        seen = self._classes.seen() if hasattr(self, "estimators_") else []
         if not seen:
             name = type(self).__name__
             raise AttributeError(
@@ -705,7 +689,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
             return np.zeros(d, dtype=bool)
         counts, means, _ = zip(*(e._inlier_moments() for e in seen), strict=True)
         center = np.average(means, axis=0, weights=counts)
-        covariance = self._pooled_within_covariance(keeps_noise=True)
+        covariance = self._classes.within_covariance(keeps_noise=True)
         return corrected_features(center, covariance, settings.structure)
 
     def _summary_lines(self) -> list[str]:
@@ -717,7 +701,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         )
         lines = [
             density_line(density) if is_seen else "no sample"
-            for density, is_seen in zip(self.estimators_, self._is_seen(), strict=True)
+            for density, is_seen in zip(self.estimators_, self._classes.are_seen(), strict=True)
         ]
         labels = self.classes_.tolist()
         return [whole, *(f"class {c!r}: {line}" for c, line in zip(labels, lines, strict=True))]
@@ -756,96 +740,15 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         self._check_is_fitted()
         return check_rows(self, X, reset=False)
 
-    def _log_densities(self, X: np.ndarray, prior: np.ndarray) -> np.ndarray:
-        """Log-densities (n, n_classes) of validated rows; -inf where they don't matter."""
-        settings = self._scoring_settings()
-        out = np.full((len(X), len(prior)), -np.inf)
-        codes = self._scored(prior)
-        kdes = self._in_threads(lambda code: self.estimators_[code]._kde(settings), codes)
+    @property
+    def _classes(self) -> ClassDensities:
+        return ClassDensities(self.estimators_, self._snapshot, self._in_threads)
 
-        def score(task: tuple[int, KDE, np.ndarray]) -> None:
-            code, kde, part = task
-            out[part, code] = kde.log_density(X[part])
-
-        self._in_threads(score, self._tasks(X, codes, kdes, settings))
-        return out
-
-    def _tasks(
-        self, X: np.ndarray, codes: list[int], densities: list[Any], settings: Settings
-    ) -> list[tuple[int, Any, np.ndarray]]:
-        """Classes, their densities and places of rows that are scored at a time."""
-        n_terms = settings.n_experts * sum(self.estimators_[c]._mixture.n_components for c in codes)
-        parts = in_parts(in_boxes(X, n_terms))
-        pairs = zip(codes, densities, strict=True)
-        return [(code, density, part) for code, density in pairs for part in parts]
-
-    def _pool(self, settings: Settings) -> LogLinearPool:
-        """The pool of all that is pooled."""
-        calibration, d = self._calibration.adapted(settings), self.n_features_in_
-        pools = calibration.pool, calibration.steady
-        pool = self._snapshot.lasting("pool", pools, calibration.scored_pool)
-        if pool.count > 0.0:  # single rows feel what else would be asked for
-            return pool
-        count = float(self.class_count_.sum() / np.count_nonzero(self._is_seen()))
-        return pool.tempered_at_first(count, d, settings.cautious_exponents)
-
-    def _are_nowhere(
-        self, X: np.ndarray, log_densities: np.ndarray, prior: np.ndarray, settings: Settings
-    ) -> np.ndarray:
-        """Which rows (n,) are so far out that no class has a density there.
-
-        It is told by those in the data's coordinates that are known, (n_known, n, n_classes). If
-        none is, single rows are looked at.
-        """
-        if len(log_densities):
-            return np.isneginf(log_densities.max(axis=(0, 2)))
-        out = settings.transformation.may_be_nowhere(X)
-        if out.any():
-            out[out] = np.isneginf(self._log_densities(X[out], prior).max(axis=1))
-        return out
-
-    def _scored_pool(self, settings: Settings) -> tuple[LogLinearPool, tuple[bool, ...]]:
-        """The pool of the densities that are of use, and which these are."""
-        n_pooled, n_densities, pool = settings.n_pooled, settings.n_densities, self._pool(settings)
-
-        def make() -> tuple[LogLinearPool, LogLinearPool, tuple[bool, ...]]:
-            pruned = pool.pruned(
-                n_pooled, settings.n_votes, settings.pools_histograms, len(settings.memories)
-            )
-            scored = pruned.exponents[:n_densities] > 0.0
-            if not scored.any():
-                scored[0] = True
-            return pool, pruned.of_densities(scored), tuple(scored.tolist())
-
-        # The value holds the pool: as long as it is the same object it has not changed.
-        key = id(pool), n_pooled, n_densities
-        return self._snapshot.lasting("scored pool", key, make)[1:]
-
-    def _log_densities_of_groups(
-        self, X: np.ndarray, prior: np.ndarray, settings: Settings, scored: tuple[bool, ...]
-    ) -> np.ndarray:
-        """The same (n_scored, n, n_classes) by groups of experts, and memories, that are scored."""
-        out = np.full((sum(scored), len(X), len(prior)), -np.inf)
-        codes = self._scored(prior)
-
-        key = settings.key, settings.shrinkage_target, settings.transformation, scored
-        densities = self._of_classes(
-            "class densities", key, codes, lambda density: density._class_density(settings, scored)
-        )
-        of_few = log_densities_of_few(X, densities) if settings.n_experts > 1 else None
-        if of_few is not None:
-            out[..., codes] = of_few
-            return out
-
-        in_coordinates = densities[0].in_coordinates(X)
-
-        def score(task: tuple[int, ClassDensity, np.ndarray]) -> None:
-            code, density, part = task
-            of_part = in_coordinates and in_coordinates.part(part)
-            out[:, part, code] = density.log_densities(X[part], of_part).T
-
-        self._in_threads(score, self._tasks(X, codes, densities, settings))
-        return out
+    def _scorer(self) -> ClassScorer:
+        """What scores rows by the classes as they are."""
+        classes = self._classes
+        settings = check_settings(self, self.n_features_in_, classes.seen()[0]._layout)
+        return ClassScorer.of(classes, self.class_count_, self._calibration, settings)
 
     def _shrunk_shares(self, codes: list[int]) -> np.ndarray:
         """Of some classes among their samples, without what chance may have in it."""
@@ -856,7 +759,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
 
     def _scored(self, prior: np.ndarray) -> list[int]:
         """Numbers of the classes with a sample and a prior that is not zero."""
-        return np.flatnonzero(self._is_seen() & (prior > 0.0)).tolist()
+        return np.flatnonzero(self._classes.are_seen() & (prior > 0.0)).tolist()
 
     def _set_classes(self, classes: np.ndarray, *, declared: bool) -> None:
         """Set `classes_`, which hold those that were there before."""
@@ -915,14 +818,15 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         while done < len(X):
             calibration = self._calibration
             if calibration.is_due(X[done], codes[done]):
+                classes = self._classes
                 calibration = calibration.update_at_checkpoint(
-                    self._states(),
+                    classes.states(),
                     self._effective_class_count(),
                     settings,
-                    self._makers,
+                    classes.makers(calibration.pending),
                     self._in_threads,
                 )
-                self._window_densities(calibration.pending)
+                classes.when_window_began(calibration.pending)
             self._calibration, n = calibration.consume(
                 X[done:], codes[done:], weights[done:], settings
             )
@@ -1028,7 +932,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
     def _drop_rows(self, min_samples: int) -> None:
         self.estimators_ = [
             density.without_rows(min_samples) if seen else OnlineKDEDensity()
-            for density, seen in zip(self.estimators_, self._is_seen(), strict=True)
+            for density, seen in zip(self.estimators_, self._classes.are_seen(), strict=True)
         ]
         self._calibration = self._calibration.without_rows()
 
@@ -1046,11 +950,11 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         )
         sample = calibration.sample and calibration.sample.faded(fade)
         calibration = calibration._replace(sample=sample)
-        return CalibratedClasses(calibration, self._states(), fade * self.class_count_)
+        return CalibratedClasses(calibration, self._classes.states(), fade * self.class_count_)
 
     def _n_components(self) -> int:
         """Components of all classes."""
-        return sum(density._mixture.n_components for density in self._seen())
+        return sum(density._mixture.n_components for density in self._classes.seen())
 
     def _n_samples_seen(self) -> float:
         """Samples of all classes."""
@@ -1099,238 +1003,9 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
             raise ValueError(f"priors must not be negative and sum to one, got {self.priors!r}.")
         return priors
 
-    def _scoring_settings(self) -> Settings:
-        """What the parameters mean to the classes, which all have a say in the kernels' shape."""
-        settings = check_settings(self, self.n_features_in_, self._seen()[0]._layout)
-        if settings.n_experts > 1:
-            target = self._lasting_covariance(settings)
-        else:
-            target = self._pooled_within_covariance(keeps_noise=settings.keeps_noise)
-        return settings._replace(
-            shrinkage_target=target,
-            transformation=self._lasting_transformation(settings),
-            feature_weights=self._calibration.feature_weights,
-            histograms=self._calibration.histograms,
-        )
-
-    def _pooled_within_covariance(self, *, keeps_noise: bool) -> np.ndarray:
-        """The prior for the covariances of the classes, from all data."""
-
-        def make() -> np.ndarray:
-            moments = [e._inlier_moments() for e in self._seen()]
-            return pooled_within_covariance(moments, keeps_noise=keeps_noise)
-
-        return self._snapshot.get("shared covariance", keeps_noise, make)
-
-    def _lasting_covariance(self, settings: Settings) -> np.ndarray:
-        """The same at the last checkpoint: a row that is learned changes its own class only."""
-        covariance = self._calibration.covariance
-        if covariance is not None:
-            return covariance
-        return self._pooled_within_covariance(keeps_noise=settings.keeps_noise)
-
-    def _lasting_transformation(self, settings: Settings) -> Transformation | None:
-        """That of the last checkpoint as well, or before it of all data."""
-
-        def make() -> Transformation | None:
-            seen = self._seen()
-            moments = [e._inlier_moments() for e in seen]
-            return settings.transformation_of([e._mixture for e in seen], moments)
-
-        if not settings.pools_transformed:
-            return None
-        return self._calibration.transformation or self._snapshot.get("transformation", None, make)
-
-    def _seen(self) -> list[OnlineKDEDensity]:
-        """The estimators of classes with a sample."""
-        return list(compress(self.estimators_, self._is_seen()))
-
     def _begun(self) -> list[OnlineKDEDensity]:
         """The estimators of classes of which a row has come."""
         return [e for e in self.estimators_ if hasattr(e, "_state")]
-
-    def _is_seen(self) -> np.ndarray:
-        """Which classes (n_classes,) have a sample."""
-
-        def make() -> np.ndarray:
-            codes = range(len(self.estimators_))
-            return np.array(
-                self._of_classes("fitted", None, codes, OnlineKDEDensity.__sklearn_is_fitted__)
-            )
-
-        return self._snapshot.get("seen", None, make)
-
-    def _of_classes(
-        self,
-        name: Any,
-        key: Any,
-        codes: Sequence[int],
-        function: Callable[[OnlineKDEDensity], Any],
-    ) -> list[Any]:
-        """Results for the densities of some classes; most are as they were a row before.
-
-        A density that learns is replaced by a new one.
-        """
-        densities, held = self.estimators_, self._snapshot.lasting(name, key, dict)
-        known = {c: result for c, (of, result) in tuple(held.items()) if of() is densities[c]}
-        new = [c for c in codes if c not in known]
-        if new:
-            for c in new:  # first, so that it does not take memory beside the new one
-                held.pop(c, None)
-            results = self._in_threads(lambda c: function(densities[c]), new)
-            known.update(zip(new, results, strict=True))
-            # Of a density that has been replaced nothing else is kept.
-            held.update((c, (ref(densities[c]), known[c])) for c in new)
-        return [known[c] for c in codes]
-
-    def _states(self) -> list[State | None]:
-        return [e._state if e.__sklearn_is_fitted__() else None for e in self.estimators_]
-
-    def _window_densities(self, pending: PendingBatch | None) -> list[OnlineKDEDensity]:
-        """The densities from when a window began: a row may have been predicted by them already."""
-        start, densities = (None, []) if pending is None else (pending.start, self.estimators_)
-        return self._snapshot.lasting("window", start, lambda: densities)
-
-    @property
-    def _makers(self) -> Makers:
-        """What predicts a window's rows, of which the densities from when it began know a part."""
-
-        def made(ask: Callable[..., Any], make: Callable[..., Any]) -> Callable[..., Any]:
-            def of_class(code: int, state: State, settings: Settings) -> Any:
-                before, later = self._window_density(state), self.estimators_[code]
-                if before is None:
-                    return make(later, state, settings)
-                with before._handing_on(later, settings):
-                    return ask(before, settings)
-
-            return of_class
-
-        return Makers(
-            made(OnlineKDEDensity._class_density, OnlineKDEDensity._class_density_of),
-            made(OnlineKDEDensity._discriminant_moments, OnlineKDEDensity._discriminant_moments_of),
-        )
-
-    def _window_density(self, state: State) -> OnlineKDEDensity | None:
-        """The density of a class from when the window began, if it is still there."""
-        for density in self._window_densities(self._calibration.pending):
-            if vars(density).get("_state") is state:
-                return density
-        return None
-
-    def _discriminants(self, X: np.ndarray, settings: Settings, used: np.ndarray) -> np.ndarray:
-        """What they tell (n_terms, n, n_classes); zero for classes without a sample.
-
-        Of terms (n_terms,) that are not used some are left out: those of memories change with each
-        row.
-        """
-        seen = self._is_seen()
-        out = np.zeros((len(used), len(X), len(seen)))
-        if not used.any():
-            return out
-        discriminants = self._discriminants_of_samples(settings)
-        if used[1:-1].any():
-            discriminants = self._with_memories(discriminants, settings)
-        *linear, of_scales = discriminants.log_ratios(X)
-        out[: len(linear), :, seen] = linear
-        out[-1][:, seen] = of_scales
-        return out
-
-    def _votes_and_histograms(
-        self, X: np.ndarray, settings: Settings, used: np.ndarray
-    ) -> np.ndarray:
-        """What is pooled last (n_terms, n, n_classes); zero if it is not used."""
-        n_votes = settings.n_votes
-        out = np.zeros((len(used), len(X), len(self.classes_)))
-        for number in np.flatnonzero(used[:n_votes]).tolist():
-            out[number] = self._log_ratios_of_neighbors(X, settings, number)
-        if settings.histograms is not None and used[n_votes:].any():
-            out[n_votes] = self._log_ratios_of_histograms(X, settings.histograms)
-        return out
-
-    def _log_ratios_of_neighbors(
-        self, X: np.ndarray, settings: Settings, number: int
-    ) -> np.ndarray:
-        """Of all classes (n, n_classes) in one of the votes; zero for those without samples."""
-        seen = self._is_seen()
-        neighbors = self._snapshot.get(
-            ("neighbors", number), settings.key, lambda: self._make_neighbors(settings, number)
-        )
-        out = np.zeros((len(X), len(seen)))
-
-        def vote(part: np.ndarray) -> None:
-            out[np.ix_(part, seen)] = neighbors.log_ratios(X[part])
-
-        self._in_threads(vote, in_parts(np.arange(len(X))))
-        return out
-
-    def _log_ratios_of_histograms(self, X: np.ndarray, histograms: Histograms) -> np.ndarray:
-        """Of all classes (n, n_classes)."""
-        of_bins = self._snapshot.lasting("histograms", histograms, histograms.bin_log_ratios)
-        parts = in_parts(np.arange(len(X)))
-        logs = self._in_threads(lambda part: histograms.log_ratios(X[part], of_bins=of_bins), parts)
-        return np.concatenate(logs)
-
-    def _make_neighbors(self, settings: Settings, number: int) -> Neighbors:
-        discriminants = self._discriminants_of_samples(settings)
-        distance = settings.distance_of_vote(number)
-        metric = self._snapshot.lasting(
-            ("metric", distance),
-            (discriminants.linear[0], discriminants.counts, settings.feature_weights),
-            lambda: neighbor_metric(discriminants, settings, distance),
-        )
-        codes = np.flatnonzero(self._is_seen())
-        if number == settings.n_distances:
-            calibration, states = self._calibration, self._states()
-            kept = voting_rows(calibration.newest, calibration.sample, states, settings)
-
-            def of_kept() -> Neighbors:
-                chosen = kept and kept.of_classes(codes)
-                return kept_neighbors(chosen, len(codes), settings, metric)
-
-            return self._snapshot.lasting("kept neighbors", (metric, kept), of_kept)
-
-        def make(density: OnlineKDEDensity) -> tuple[Mixture, np.ndarray]:
-            voters = voters_of(density._state, settings, number)
-            return voters, metric.points(voters.means)
-
-        of_classes = self._of_classes(("voters", number), metric, codes.tolist(), make)
-        voters, points = zip(*of_classes, strict=True)
-        return Neighbors.of(voters, metric, points)
-
-    def _discriminants_of_samples(self, settings: Settings) -> Discriminants:
-        """Those of the row before, unless what they are made of has changed."""
-
-        def make() -> Discriminants:
-            covariance, codes = self._lasting_covariance(settings), np.flatnonzero(self._is_seen())
-            moments = self._of_classes(
-                "moments",
-                settings.key,
-                codes.tolist(),
-                lambda density: density._reference_moments(density._state, settings),
-            )
-            return self._snapshot.lasting(
-                "discriminants",
-                (covariance, tuple(moments)),
-                lambda: Discriminants.of_samples(moments, covariance, settings.structure),
-            )
-
-        return self._snapshot.get("discriminants", settings.key, make)
-
-    def _with_memories(self, of_samples: Discriminants, settings: Settings) -> Discriminants:
-        """With those of short memories."""
-
-        def make() -> Discriminants:
-            moments = self._of_classes(
-                "moments in memories",
-                settings.key,
-                np.flatnonzero(self._is_seen()).tolist(),
-                lambda density: density._discriminant_moments(settings),
-            )
-            _, *of_memories = zip(*moments, strict=True)
-            covariance = self._lasting_covariance(settings)
-            return of_samples.with_memories(of_memories, covariance, settings.structure)
-
-        return self._snapshot.get("discriminants with memories", settings.key, make)
 
     def _effective_class_count(self) -> np.ndarray:
         """Numbers of rows of which the classes are as probable as they seem to be now."""

@@ -212,7 +212,7 @@ def by_hand(X, y, n_classes, parameters):
             weights += [min(1.0, due / len(came))] * len(came) if came else []
         if settings.n_experts > 1:
             so_far = OnlineKDEClassifier(**parameters).fit(X[before], y[before])
-            states = so_far._states()
+            states = so_far._classes.states()
         else:
             states = [
                 OnlineKDEDensity(**parameters).fit(X[before][y[before] == c])._state
@@ -385,7 +385,7 @@ def test_probabilities_are_those_of_the_pool(covariance_type, threshold):
     new, _ = stream(seed=1)
     log_prior = np.log(classifier.class_prior_)
     if threshold == "predictive":
-        settings = classifier._scoring_settings()
+        settings = classifier._scorer().settings
         densities = [d._class_density(settings) for d in classifier.estimators_]
         groups = np.stack([density.log_densities(new) for density in densities], axis=2)
         log_densities = list(groups.transpose(1, 0, 2))
@@ -393,11 +393,11 @@ def test_probabilities_are_those_of_the_pool(covariance_type, threshold):
     else:
         log_densities = [classifier.predict_joint_log_proba(new) - log_prior]
     # The covariance is that of the last checkpoint.
-    settings, refreshed = classifier._scoring_settings(), classifier._calibration.refreshed
+    settings, refreshed = classifier._scorer().settings, classifier._calibration.refreshed
     shared = twins.pooled_within_covariance(X[:refreshed], y[:refreshed])
     shared = np.diag(shared).copy() if covariance_type == "diag" else shared
     np.testing.assert_allclose(classifier._calibration.covariance, shared, rtol=1e-9)
-    discriminants = discriminants_of(X, y, classifier._states(), settings, shared)
+    discriminants = discriminants_of(X, y, classifier._classes.states(), settings, shared)
     q, by_scale = discriminants.log_ratios(new)
     votes = settings.n_votes
     histograms = settings.pools_histograms
@@ -418,7 +418,7 @@ def test_probabilities_are_those_of_the_pool(covariance_type, threshold):
     t = np.delete(pool.exponents, len(log_densities))
     log_densities.append(by_scale)
     for number in range(votes):
-        log_densities.append(classifier._log_ratios_of_neighbors(new, settings, number))
+        log_densities.append(classifier._scorer().log_ratios_of_neighbors(new, number))
     if histograms:
         log_densities.append(settings.histograms.log_ratios(new))
     tempered = sum(t_j * logs for t_j, logs in zip(t, log_densities, strict=True))
@@ -455,9 +455,9 @@ def test_before_the_first_window_ends_it_is_bayes_rule_tempered():
         shares = twins.shrunk_prior(classifier.class_count_)
 
         def log_discriminant(classifier, rows, codes):
-            settings = classifier._scoring_settings()
-            covariance = classifier._lasting_covariance(settings)
-            states = classifier._states()
+            scorer = classifier._scorer()
+            settings, covariance = scorer.settings, scorer.lasting_covariance()
+            states = classifier._classes.states()
             return discriminants_of(rows, codes, states, settings, covariance).log_ratios(X)[0]
 
         # The fewer the samples are, the more there is of a discriminant.
@@ -472,7 +472,7 @@ def test_before_the_first_window_ends_it_is_bayes_rule_tempered():
         # Of several groups it is that of a geometric mean of their densities, in which shapes count
         # by what they have of the correlations; the less of that the fewer the samples are, too.
         classifier = OnlineKDEClassifier().fit(X[:n], y[:n])
-        settings = classifier._scoring_settings()
+        settings = classifier._scorer().settings
         exponents = np.repeat([0.0, 1 / 6, 1 / 3], 2)
         first = settings.first_exponents[: len(exponents)]
         np.testing.assert_allclose(first, exponents, rtol=1e-15)
@@ -943,7 +943,7 @@ def test_a_row_far_out_is_no_surer_than_what_was_learned(covariance_type):
     far = np.array([[20.0, 20.0], [30.0, -20.0]])
     joint = classifier.predict_joint_log_proba(far)
     assert (np.abs(np.diff(joint)) > 2.0 * FARTHEST_CLASS).all()
-    settings = classifier._scoring_settings()
+    settings = classifier._scorer().settings
     pruned = pool.pruned(settings.n_pooled, settings.n_votes)
     most = pruned.exponents.sum() * FARTHEST_CLASS
     most += np.ptp(log_prior + pruned.offsets)

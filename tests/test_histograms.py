@@ -232,7 +232,7 @@ def test_they_go_where_they_are_of_no_use():
     X = rng.normal(size=(600, 4))
     X[:, 1] += 2.0 * X[:, 0] + y  # neither feature tells by itself what both do
     classifier = OnlineKDEClassifier().fit(X, y)
-    pool, _ = classifier._scored_pool(classifier._scoring_settings())
+    pool, _ = classifier._scorer().scored_pool()
     assert pool.exponents[-1] == 0.0
 
 

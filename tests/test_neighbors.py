@@ -244,7 +244,7 @@ def test_features_that_do_not_tell_classes_apart_count_for_less(covariance_type,
     def loss():
         model = OnlineKDEClassifier(covariance_type=covariance_type).fit(X[:300], y[:300])
         number = 0 if covariance_type == "diag" else 1
-        ratios = model._log_ratios_of_neighbors(X[300:], model._scoring_settings(), number)
+        ratios = model._scorer().log_ratios_of_neighbors(X[300:], number)
         shares = np.exp(ratios)
         return log_loss(y[300:], shares / shares.sum(axis=1, keepdims=True))
 
@@ -287,8 +287,9 @@ def test_single_rows_have_the_votes_of_many(covariance_type, memory):
         model.partial_fit(row[None], [label], classes=range(5))
         model.predict_proba(row[None])
     model.partial_fit(X[60:], y[60:])
-    settings = model._scoring_settings()
-    discriminants, weights = model._discriminants_of_samples(settings), settings.feature_weights
+    scorer = model._scorer()
+    settings, discriminants = scorer.settings, scorer.discriminants()
+    weights = settings.feature_weights
     factors = [] if memory == 1.0 else [0.9, 0.97, 0.997]
     n_distances = 2 if covariance_type == "full" else 1
     assert settings.n_votes == n_distances + (len(factors) or 1)
@@ -297,8 +298,8 @@ def test_single_rows_have_the_votes_of_many(covariance_type, memory):
         if number >= n_distances and factors:
             factor = factors[number - n_distances]
             mixtures = [newest_of(X[y == code], factor) for code in range(5)]
-        ratios = model._log_ratios_of_neighbors(X, settings, number)
-        one_by_one = [model._log_ratios_of_neighbors(row[None], settings, number)[0] for row in X]
+        ratios = scorer.log_ratios_of_neighbors(X, number)
+        one_by_one = [scorer.log_ratios_of_neighbors(row[None], number)[0] for row in X]
         np.testing.assert_array_equal(ratios, one_by_one)
         of_samples = discriminants.linear[0], discriminants.counts
         metric = NeighborMetric.of(*of_samples, None if number == 1 < n_distances else weights)

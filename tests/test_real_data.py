@@ -124,7 +124,7 @@ def figures(case, seeds=range(12), fault=None):
         if fault == "not calibrated":
             classifier.set_params(calibrate=False)
         if fault == "weights reversed":
-            settings = classifier._scoring_settings()
+            settings = classifier._scorer().settings
             for estimator in classifier.estimators_:
                 state = estimator._state
                 counts = state.expert_counts.copy()

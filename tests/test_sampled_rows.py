@@ -155,8 +155,8 @@ def test_a_sample_does_not_vote_where_next_to_nothing_is_merged():
     X, y = interaction(500)
     model = OnlineKDEClassifier().fit(X, y)
     assert len(model._calibration.sample.rows) > 300
-    settings = model._scoring_settings()
-    assert not model._log_ratios_of_neighbors(X, settings, settings.n_distances).any()
+    scorer = model._scorer()
+    assert not scorer.log_ratios_of_neighbors(X, scorer.settings.n_distances).any()
 
 
 def test_a_sample_that_has_voted_goes_on_voting():
@@ -168,9 +168,9 @@ def test_a_sample_that_has_voted_goes_on_voting():
     for start in range(0, len(X), 20):
         block = slice(start, start + 20)
         model.partial_fit(X[block], y[block], classes=[0, 1])
-        settings = model._scoring_settings()
-        if settings.n_votes and model._calibration.sample is not None:
-            ratios = model._log_ratios_of_neighbors(X[:5], settings, settings.n_distances)
+        scorer = model._scorer()
+        if scorer.settings.n_votes and model._calibration.sample is not None:
+            ratios = scorer.log_ratios_of_neighbors(X[:5], scorer.settings.n_distances)
             votes.append(bool(ratios.any()))
     assert votes[-1]
     assert all(votes[votes.index(True) :])

@@ -234,7 +234,7 @@ def test_rows_alone_and_later_samples(covariance_type, memory):
     classifier = OnlineKDEClassifier(**parameters).fit(X[:400], y[:400])
     for i in range(400, 460):  # which the kernels do not follow at once
         classifier.partial_fit(X[i : i + 1], y[i : i + 1])
-    settings = classifier._scoring_settings()
+    settings = classifier._scorer().settings
     whole = classifier.estimators_[0]._class_density(settings).log_densities(X[:20])
     some = np.zeros(settings.n_densities, dtype=bool)
     some[[1, settings.n_pooled - 1]] = True
@@ -265,13 +265,13 @@ def test_rows_are_nowhere_also_where_no_density_in_the_datas_coordinates_counts(
     X, _, y = long_tailed(1200)
     X = np.column_stack([X, np.full(len(X), 3.0)])
     classifier = OnlineKDEClassifier(covariance_type=covariance_type).fit(X, y)
-    settings, calibration = classifier._scoring_settings(), classifier._calibration
+    settings, calibration = classifier._scorer().settings, classifier._calibration
     exponents = calibration.pool.exponents.copy()
     exponents[settings.n_pooled_transformed : settings.n_pooled] = 0.0
     classifier._calibration = calibration._replace(
         pool=calibration.pool._replace(exponents=exponents)
     )
-    _, scored = classifier._scored_pool(settings)
+    _, scored = classifier._scorer().scored_pool()
     for estimator in classifier.estimators_:
         assert estimator._class_density(settings, scored).kde is None
     rows = X[:7].copy()
@@ -290,7 +290,7 @@ def test_rows_are_nowhere_also_where_no_density_in_the_datas_coordinates_counts(
 def test_rows_with_missing_values(covariance_type):
     X, _, y = long_tailed(400)
     classifier = OnlineKDEClassifier(covariance_type=covariance_type).fit(X, y)
-    settings = classifier._scoring_settings()
+    settings = classifier._scorer().settings
     density = classifier.estimators_[0]._class_density(settings)
     # Features that are known are as if there were no others, but for the shape of Gaussians.
     X[:, 1] = np.nan
@@ -336,7 +336,7 @@ def test_features_that_are_functions_of_others_do_no_harm():
 def test_what_is_transformed_takes_part():
     X, _, y = long_tailed(800)
     classifier = OnlineKDEClassifier().fit(X, y)
-    settings = classifier._scoring_settings()
+    settings = classifier._scorer().settings
     n = settings.n_pooled_transformed
     exponents = classifier._calibration.pool.exponents
     assert (n, settings.n_pooled) == (4, 6)
@@ -349,7 +349,7 @@ def test_what_is_transformed_takes_part():
     ):
         wide = np.tile(X, 10) if parameters.get("covariance_type") == "lowrank" else X
         other = OnlineKDEClassifier(**parameters).fit(wide[:100], y[:100])
-        assert not other._scoring_settings().n_pooled_transformed
+        assert not other._scorer().settings.n_pooled_transformed
         assert other._calibration.transformation is None
 
 
@@ -368,7 +368,7 @@ def test_they_are_found_with_the_covariance_that_classes_share():
     # Before that those of all data so far are taken.
     young = OnlineKDEClassifier().fit(X[:15], y[:15])
     expected = Transformation.of([e._state.mixture for e in young.estimators_])
-    np.testing.assert_equal(young._scoring_settings().transformation, expected)
+    np.testing.assert_equal(young._scorer().settings.transformation, expected)
 
 
 def test_no_quantile_is_given_away():

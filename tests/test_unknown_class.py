@@ -68,7 +68,7 @@ def test_the_best_class_is_ranked_among_rows_in_their_own():
     assert len(replay.rows) <= N_KEPT + 3  # each class has its share, rounded up
     newer = np.arange(len(replay.rows)) >= len(replay.rows) // 2
     known = np.log(np.exp(replay.log_densities[newer]).mean(axis=1))
-    settings = classifier._scoring_settings()
+    settings = classifier._scorer().settings
     best = []
     for density in classifier.estimators_:
         groups = density._class_density(settings).log_densities(X[:50])
