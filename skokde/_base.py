@@ -151,8 +151,9 @@ class BaseOnlineKDE(SummaryMixin, BaseEstimator):
     _learned: ClassVar[tuple[str, ...]]
     # Whether NaN in a row is a value that is missing, not an error.
     _takes_missing_values: ClassVar[bool] = False
-    # Whether single Gaussians of fewer correlations are tried where everything is predictive.
-    _tries_shrunk: ClassVar[bool] = True
+    # Whether its densities are of classes, which share what is known of correlations: then single
+    # Gaussians of fewer of them are not tried where everything is predictive.
+    _of_classes: ClassVar[bool] = False
     # How many of the last features are outputs, by whose prediction experts are weighted.
     _n_outputs: int = 0
 

@@ -213,8 +213,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         "_class_memory",
     )
     _takes_missing_values = True
-    # The covariances of classes are shrunk to what all classes tell.
-    _tries_shrunk = False
+    _of_classes = True
 
     def __init__(
         self,

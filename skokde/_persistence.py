@@ -27,7 +27,7 @@ from skokde._replay import NewestRows, ReplayBuffer, SampledRows
 from skokde._validation import TINY
 
 # To be raised when what is stored changes; older formats stay readable.
-FORMAT = 18
+FORMAT = 19
 
 # The fields of the engine's tuples that are such tuples, or lists of them.
 PARTS: dict[type, dict[str, type]] = {
@@ -326,11 +326,12 @@ def check_transformation(transformation: Transformation, shape: tuple[int, ...])
     """Raise unless this can be the transformation where covariances have a shape."""
     expect(isinstance(transformation, Transformation), "transformation")
     center, scale, covariance = transformation
-    expect_array(center, "transformation's center", shape[:1])
+    of_features = shape[-1:]
+    expect_array(center, "transformation's center", of_features)
     expect(
-        _is_of_floats(scale, shape[:1]) and (scale > 0.0).all(),
+        _is_of_floats(scale, of_features) and (scale > 0.0).all(),
         "transformation's scale",
-        f"a positive float64 array of shape {shape[:1]}",
+        f"a positive float64 array of shape {of_features}",
     )
     expect_array(covariance, "transformation's covariance", shape)
 

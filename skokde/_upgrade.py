@@ -45,6 +45,11 @@ VOTING_MEMORIES_OF_14 = 3
 # if the bandwidth is not predicted, that are no more than the thresholds.
 THRESHOLDS_OF_14, WIDTHS_OF_14, EXPERTS_OF_14 = 6, 4, 27
 
+# With covariances of low rank, until format 18: what is pooled besides groups of all shapes where
+# there are votes, without short memories and with them; and shapes that are pooled since in
+# transformed coordinates.
+OTHERS_OF_18, OTHERS_WITH_MEMORIES_OF_18, TRANSFORMED_SINCE_18 = 6, 13, 2
+
 
 def upgraded(stored: Mapping[str, Any]) -> dict[str, Any]:
     """An estimator's stored state, of any format, in the present one."""
@@ -84,6 +89,8 @@ def upgraded(stored: Mapping[str, Any]) -> dict[str, Any]:
         state = _replaced(state, _with_details_of_17)
     if number <= 17:
         state = _from_17(state)
+    if number <= 18:
+        state = _from_18(state)
     return state
 
 
@@ -353,3 +360,23 @@ def _from_17(state: dict[str, Any]) -> dict[str, Any]:
     if "_calibration" not in state:
         return state
     return state | {"_calibration": state["_calibration"] | {"steady": None}}
+
+
+def _from_18(state: dict[str, Any]) -> dict[str, Any]:
+    """With densities of low rank in transformed coordinates; of others those of one shape stay."""
+    if "_calibration" not in state:
+        return state
+    calibration = state["_calibration"]
+    pool, shape = calibration["pool"], np.shape(calibration["covariance"])
+    without_memories = state["_class_memory"] is None
+    n_others = OTHERS_OF_18 if without_memories else OTHERS_WITH_MEMORIES_OF_18
+    n_groups = len(pool["exponents"]) - n_others
+    # If the covariance is not known yet, nothing has been learned.
+    if len(shape) == 2 and shape[0] != shape[1] and n_groups > 0:
+        kept = np.r_[:SIDES_OF_8, n_groups : len(pool["precision"])]
+        exponents = pool["exponents"][kept[: SIDES_OF_8 + n_others]]
+        of_one = {"exponents": exponents, "precision": pool["precision"][np.ix_(kept, kept)]}
+        pool = _with_densities(pool | of_one, 0, TRANSFORMED_SINCE_18 * SIDES_OF_8)
+        # What earlier rows have in the new densities is not known.
+        calibration = calibration | {"pool": pool, "steady": None, "replay": None}
+    return state | {"_calibration": calibration}

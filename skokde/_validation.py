@@ -116,7 +116,7 @@ def check_settings(estimator: Any, n_features: int, layout: str | None = None) -
     if most is not None and bandwidth is RULES["predictive"]:
         if n_features > 1:
             shapes = structure.shapes
-        shrinks = n_features >= FEWEST_SHRUNK and estimator._tries_shrunk
+        shrinks = n_features >= FEWEST_SHRUNK and not estimator._of_classes
         bandwidth = fine_predictive(structure.shrinkages if shrinks else ())
     return Settings(
         structure,
@@ -128,6 +128,7 @@ def check_settings(estimator: Any, n_features: int, layout: str | None = None) -
         shapes,
         memories,
         n_outputs=estimator._n_outputs,
+        of_class=estimator._of_classes,
     )
 
 

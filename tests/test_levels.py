@@ -165,9 +165,9 @@ def test_grouped_matches_moments(d, covariance_type):
 # ------------------------------------------------------------------------------------------ level
 
 
-def level_after(shares, level, n_samples, d=1):
+def level_after(shares, level, n_samples, d=1, Estimator=OnlineKDEDensity):
     """The next level, where the thresholds have these shares of the weight."""
-    settings = check_settings(OnlineKDEDensity(), d)
+    settings = check_settings(Estimator(), d)
     rule, n_shapes = settings.bandwidth, len(settings.shapes)
     counts = np.full(settings.n_experts, 1e-3)
     estimates = np.array(shares)[None, :, None] * np.ones((n_shapes, 1, rule.n_widths))
@@ -210,6 +210,8 @@ def test_large_components_have_to_be_worth_their_price(d, is_large):
     for share, expected in ((0.99 * WORTH_THE_PRICE, 2), (1.01 * WORTH_THE_PRICE, 1)):
         shares = [share / 3] * 3 + [(1.0 - share) / 4] * 4
         assert level_after(shares, 1, 100.0, d) == (expected if is_large else 1)
+        # Classes are told apart by more than densities, which wants samples.
+        assert level_after(shares, 1, 100.0, d, OnlineKDEClassifier) == 1
     settings = check_settings(OnlineKDEDensity(), d)
     assert settings.most_components == MOST_COMPONENTS // (2 if is_large else 1)
 

@@ -362,8 +362,9 @@ def every_pool(test):
 def calibration_of_today(covariance_type, bandwidth, memory):
     """A calibration, and how many distances votes of all samples have; histograms stand last.
 
-    Its pool is without the votes of memories, as before format 14, and of a sample, as before 16:
-    it has the places of all else.
+    Its pool is without the votes of memories, as before format 14, and of a sample, as before 16,
+    and with low rank without densities in transformed coordinates, as before 19: it has the places
+    of all else.
     """
     X, y = stream()
     parameters = {"bandwidth": bandwidth, "forgetting_factor": memory}
@@ -373,7 +374,8 @@ def calibration_of_today(covariance_type, bandwidth, memory):
     if bandwidth == "predictive":
         n_votes = 1 if covariance_type == "diag" else 2
     later = places_of_later_votes(calibration.pool.exponents, n_votes, memory)
-    pool = pool_without(calibration.pool._asdict(), later)
+    first = np.arange(n_transformed_since_18(calibration, n_votes))
+    pool = pool_without(calibration.pool._asdict(), np.append(first, later))
     return calibration._replace(pool=LogLinearPool(**pool)), n_votes
 
 
@@ -381,6 +383,12 @@ def places_of_later_votes(exponents, n_votes, memory):
     """In a pool of today, of memories or of a sample; before its histograms."""
     n = len(exponents) - 1
     return np.arange(n - n_later_votes(n_votes, memory), n)
+
+
+def n_transformed_since_18(calibration, n_votes):
+    """How many densities of low rank are in transformed coordinates, which stand first."""
+    height, d = np.atleast_2d(calibration.covariance).shape
+    return 4 if 1 < height < d and n_votes else 0
 
 
 def n_later_votes(n_votes, memory):
@@ -396,7 +404,8 @@ def pool_without(pool, places):
 def upgraded_pool(number, exponents, precision, today, n_votes, memory):
     """Of a calibration of an earlier format, with today's covariance.
 
-    Without the votes of memories, or of a sample, which are seen to have learned nothing.
+    Without the votes of memories, or of a sample, and without densities of low rank in transformed
+    coordinates, which are seen to have learned nothing.
     """
     pool = today.pool._asdict() | {"exponents": exponents, "precision": precision}
     calibration = {"pool": pool, "replay": {}, "covariance": today.covariance}
@@ -405,12 +414,15 @@ def upgraded_pool(number, exponents, precision, today, n_votes, memory):
     before = copy.deepcopy(stored)
     new = upgraded(stored)["_calibration"]
     np.testing.assert_equal(stored, before)  # nothing stored is written to
-    assert new["replay"] == {}  # what earlier rows have does not concern the votes
+    n_first = n_transformed_since_18(today, n_votes)
+    # What earlier rows have does not concern the votes.
+    assert new["replay"] == (None if n_first else {})
     if number < 12:
         assert new["feature_weights"] is None
     if number < 13:
         assert new["histograms"] is None
     later = places_of_later_votes(new["pool"]["exponents"], n_votes, memory)
+    later = np.append(np.arange(n_first), later)
     assert not new["pool"]["exponents"][later].any()
     unlearned = PRIOR_PRECISION * np.eye(len(new["pool"]["precision"]))[later]
     np.testing.assert_array_equal(new["pool"]["precision"][later], unlearned)
@@ -504,6 +516,33 @@ def test_pools_of_format_13_have_the_votes_of_today(covariance_type, bandwidth, 
     X, y = stream()
     told = classifier.fit(np.hstack([X, X[::-1]]), y).calibration_weights_
     assert told["neighbors"].shape == (n_votes + n_later_votes(n_votes, memory),)
+
+
+@pytest.mark.parametrize("memory", [1.0, "predictive"])
+@pytest.mark.parametrize("n_shapes", [2, 4])
+def test_pools_of_low_rank_of_format_18_have_the_densities_of_today(n_shapes, memory):
+    today, _ = calibration_of_today(LowRankCovariance(1), "predictive", memory)
+    X, y = stream()
+    classifier = OnlineKDEClassifier(
+        covariance_type=LowRankCovariance(1), forgetting_factor=memory
+    ).fit(np.hstack([X, X[::-1]]), y)
+    n_today = len(classifier._calibration.pool.exponents)
+    n_gone = 2 * (n_shapes - 1)  # of the data's coordinates
+    n = n_today - 4 + n_gone
+    root = np.random.default_rng(0).normal(size=(n + 3, n + 3))
+    old = today.pool._asdict()
+    old |= {"exponents": np.arange(1.0, n + 1.0), "precision": root @ root.T}
+    calibration = {"pool": old, "steady": {}, "replay": {}, "covariance": today.covariance}
+    class_memory = None if memory == 1.0 else {}
+    stored = {"_format": 18, "_calibration": calibration, "_class_memory": class_memory}
+    new = upgraded(stored)["_calibration"]
+    kept = np.delete(np.arange(n + 3), np.arange(2, 2 + n_gone))
+    exponents, precision = new["pool"]["exponents"], new["pool"]["precision"]
+    assert exponents.tolist() == [0.0] * 4 + [1.0, 2.0, *range(3 + n_gone, n + 1)]
+    np.testing.assert_array_equal(precision[4:, 4:], old["precision"][np.ix_(kept, kept)])
+    np.testing.assert_array_equal(precision[:4], PRIOR_PRECISION * np.eye(n_today + 3)[:4])
+    assert new["replay"] is None
+    assert new["steady"] is None
 
 
 @pytest.mark.parametrize("n_shapes", [2, 4])

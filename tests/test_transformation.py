@@ -18,11 +18,14 @@ from skokde._engine.class_density import (
     log_densities_of_few,
 )
 from skokde._engine.covariance import STRUCTURES, structure_of
+from skokde._engine.lowrank import noise
 from skokde._engine.mixture import Mixture
 from skokde._engine.transformation import LEVELS, Transformation, johnson, quantiles
 from skokde.covariance import LowRankCovariance
 
 both_structures = pytest.mark.parametrize("covariance_type", quick(["full", "diag"]))
+structures = ["full", "diag", LowRankCovariance(rank=1)]
+every_structure = pytest.mark.parametrize("covariance_type", structures, ids=str)
 
 
 def mixture_of(X, covariance_type="full", **parameters):
@@ -194,6 +197,28 @@ def test_compounds_have_about_the_moments_of_their_transformed_samples(covarianc
         assert 0.5 < least[0] / least[1] < 2.0
 
 
+def test_compounds_of_low_rank_have_the_variances_of_others():
+    rng = np.random.default_rng(0)
+    directions = rng.normal(size=(2, 5))
+    variances = np.square(directions).sum(axis=0) + rng.uniform(0.1, 1.0, size=5)
+    low_rank, mean = np.vstack([variances, directions])[None], rng.normal(size=(1, 5))
+
+    def transformed(covariances):
+        shape = covariances.shape[1:]
+        nothing = np.zeros((1, 2, 5)), np.zeros((1, 2), dtype=bool), np.zeros((0, *shape))
+        compound = Mixture(np.ones(1), mean, covariances, np.zeros((1, 2)), *nothing)
+        return Transformation(np.zeros(5), np.ones(5), covariances[0]).mixture(compound)
+
+    new, expected = transformed(low_rank), transformed(variances[None])
+    np.testing.assert_array_equal(new.means, expected.means)
+    np.testing.assert_allclose(new.covariances[0, 0], expected.covariances[0], rtol=1e-12)
+    # Correlations are those of the slopes; the parabolas' bends are noise.
+    deviations = np.sqrt(variances)
+    slopes = (np.arcsinh(mean + deviations) - np.arcsinh(mean - deviations)) / (2.0 * deviations)
+    np.testing.assert_allclose(new.covariances[0, 1:], slopes * directions, rtol=1e-12)
+    assert (noise(new.covariances) > 0.0).all()
+
+
 # ------------------------------------------------------------------------- what is pooled
 
 
@@ -286,7 +311,7 @@ def test_rows_are_nowhere_also_where_no_density_in_the_datas_coordinates_counts(
     assert (np.abs(probabilities[~nowhere] - prior).max(axis=1) > 1e-3).all()
 
 
-@both_structures
+@every_structure
 def test_rows_with_missing_values(covariance_type):
     X, _, y = long_tailed(400)
     classifier = OnlineKDEClassifier(covariance_type=covariance_type).fit(X, y)
@@ -305,7 +330,7 @@ def test_rows_with_missing_values(covariance_type):
     np.testing.assert_allclose(some[:, : settings.n_pooled_transformed], expected)
 
 
-@both_structures
+@every_structure
 def test_long_tails_cost_little(covariance_type):
     shares = []
     for seed in range(8):
@@ -341,14 +366,9 @@ def test_what_is_transformed_takes_part():
     exponents = classifier._calibration.pool.exponents
     assert (n, settings.n_pooled) == (4, 6)
     assert exponents[:n].sum() > exponents[n : settings.n_pooled].sum()
-    # Not with covariances of low rank, nor where nothing is found by prediction.
-    for parameters in (
-        {"covariance_type": "lowrank"},
-        {"compression_threshold": 0.08},
-        {"bandwidth": "plugin"},
-    ):
-        wide = np.tile(X, 10) if parameters.get("covariance_type") == "lowrank" else X
-        other = OnlineKDEClassifier(**parameters).fit(wide[:100], y[:100])
+    # Not where nothing is found by prediction.
+    for parameters in ({"compression_threshold": 0.08}, {"bandwidth": "plugin"}):
+        other = OnlineKDEClassifier(**parameters).fit(X[:100], y[:100])
         assert not other._scorer().settings.n_pooled_transformed
         assert other._calibration.transformation is None
 

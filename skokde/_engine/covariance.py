@@ -184,6 +184,10 @@ class CovarianceStructure(ABC):
     def rescale(self, covariances: np.ndarray, factors: np.ndarray) -> np.ndarray:
         """Covariances after each coordinate is multiplied by its factor."""
 
+    def squared(self, correlations: np.ndarray) -> np.ndarray:
+        """Squares of correlations."""
+        return correlations**2
+
     @abstractmethod
     def group_moments(
         self,
@@ -639,6 +643,12 @@ class LowRankCovariance(CovarianceStructure):
     def rescale(self, covariances: np.ndarray, factors: np.ndarray) -> np.ndarray:
         out = covariances * factors[..., None, :]
         out[..., 0, :] *= factors
+        return out
+
+    def squared(self, correlations: np.ndarray) -> np.ndarray:
+        # Of features with themselves alone: the others would have r^2 directions.
+        out = np.zeros_like(correlations)
+        out[..., 0, :] = correlations[..., 0, :] ** 2
         return out
 
     def gaussian(

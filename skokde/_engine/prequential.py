@@ -33,7 +33,9 @@ MOST_PREDICTED = 32
 OF_NO_USE = 0.25
 MOST_OF_USE = 0.5
 # Merging is for good, and more samples want finer models: of fewer samples than these there must be
-# next to nothing that speaks for a threshold. Large components have to be worth their price.
+# next to nothing that speaks for a threshold. Large components have to be worth their price, but
+# those of classes, which are told apart by more than densities: by votes of near samples, and in
+# other coordinates.
 GROWN_UP = 4000.0
 NEXT_TO_NOTHING = 0.005
 WORTH_THE_PRICE = 0.1
@@ -218,8 +220,8 @@ def next_level(state: State, settings: Settings) -> int:
         return level
     of_no_use = OF_NO_USE
     if mixture.counts.sum() < GROWN_UP:
-        large = are_large(settings.structure, mixture.n_features)
-        of_no_use = WORTH_THE_PRICE if large else NEXT_TO_NOTHING
+        has_price = not settings.of_class and are_large(settings.structure, mixture.n_features)
+        of_no_use = WORTH_THE_PRICE if has_price else NEXT_TO_NOTHING
     counts, _, _ = by_kind(state.expert_counts, settings)
     shares = np.cumsum(counts.sum(axis=(0, 2))) / counts.sum()
     if level + 2 < settings.n_levels and shares[level + 1] < of_no_use:

@@ -52,6 +52,8 @@ class Settings(NamedTuple):
         Whether what is estimated is a density in these coordinates.
     n_outputs : int
         How many of the last features are predicted from the others; none of a density as such.
+    of_class : bool
+        Whether densities are of classes that are told apart.
     """
 
     structure: CovarianceStructure
@@ -68,6 +70,7 @@ class Settings(NamedTuple):
     histograms: Histograms | None = None
     transformed: bool = False
     n_outputs: int = 0
+    of_class: bool = False
 
     @property
     def key(self) -> tuple:
@@ -101,7 +104,7 @@ class Settings(NamedTuple):
     @property
     def pools_transformed(self) -> bool:
         """Whether classes are pooled by densities in transformed coordinates, too."""
-        return self.bandwidth.n_narrow > 0 and self.structure.is_compiled
+        return self.bandwidth.n_narrow > 0
 
     def transformation_of(
         self, mixtures: Sequence[Mixture], moments: Sequence[Moments] | None = None

@@ -114,7 +114,8 @@ class Transformation(NamedTuple):
         """Means and covariances in these coordinates; the detailed model stays as it is.
 
         They are those of the parabola through the coordinates of a compound's mean and of a
-        standard deviation to either side of it, feature by feature.
+        standard deviation to either side of it, feature by feature. Of low rank, correlations are
+        those of its slope.
         """
         structure, m = structure_of(mixture.covariances), mixture.n_compounds
         means, covariances = self.rows(mixture.means), mixture.covariances
@@ -126,7 +127,7 @@ class Transformation(NamedTuple):
             correlations = structure.rescale(covariances, 1.0 / positive(deviations))
             # Of squares of normal variables the covariance is twice the squared correlation.
             covariances = structure.rescale(correlations, 0.5 * (above - below))
-            covariances += 0.5 * structure.rescale(correlations**2, bends)
+            covariances += 0.5 * structure.rescale(structure.squared(correlations), bends)
         return mixture._replace(means=means, covariances=covariances)
 
 
