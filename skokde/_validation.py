@@ -102,7 +102,7 @@ def check_settings(estimator: Any, n_features: int, layout: str | None = None) -
     structure = structure.of_features(n_features)
     if layout not in (None, structure.layout):
         structure = STRUCTURES[layout]
-    thresholds, most = check_threshold(estimator, structure, n_features)
+    thresholds, most, most_compounds = check_threshold(estimator, structure, n_features)
     forgetting, memories = check_forgetting_factor(estimator)
     cap = estimator.max_components
     if cap is not None:
@@ -125,6 +125,7 @@ def check_settings(estimator: Any, n_features: int, layout: str | None = None) -
         forgetting,
         cap,
         most,
+        most_compounds,
         shapes,
         memories,
         n_outputs=estimator._n_outputs,
@@ -134,8 +135,12 @@ def check_settings(estimator: Any, n_features: int, layout: str | None = None) -
 
 def check_threshold(
     estimator: Any, structure: CovarianceStructure, n_features: int
-) -> tuple[np.ndarray, int | None]:
-    """The thresholds that `compression_threshold` stands for, and how much may be left by them."""
+) -> tuple[np.ndarray, int | None, int | None]:
+    """The thresholds that `compression_threshold` stands for, and how much may be left by them.
+
+    It is told in components, and in those of them that stand for several samples. Where components
+    are large those cost, and not single samples, which are worth most to classes.
+    """
     name, threshold = type(estimator).__name__, estimator.compression_threshold
     expected = "'predictive' or a number from 0 to 1"
     if isinstance(threshold, str):
@@ -143,12 +148,15 @@ def check_threshold(
             raise ValueError(
                 f"{name}: compression_threshold must be {expected}, got {threshold!r}."
             )
-        large = are_large(structure, n_features)
-        return THRESHOLDS, MOST_COMPONENTS // 2 if large else MOST_COMPONENTS
+        most = most_compounds = MOST_COMPONENTS
+        if are_large(structure, n_features):
+            most_compounds //= 2
+            most = most if estimator._of_classes else most_compounds
+        return THRESHOLDS, most, most_compounds
     threshold = _real(estimator, "compression_threshold", expected)
     if not 0.0 <= threshold <= 1.0:
         raise ValueError(f"{name}: compression_threshold must be {expected}, got {threshold!r}.")
-    return np.array([threshold]), None
+    return np.array([threshold]), None, None
 
 
 def check_forgetting_factor(estimator: Any) -> tuple[float, tuple[float, ...]]:

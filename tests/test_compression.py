@@ -12,7 +12,7 @@ import twins
 from marks import quick
 from skokde import OnlineKDEDensity
 from skokde._engine import _compression
-from skokde._engine.compression import cluster
+from skokde._engine.compression import cluster, compress
 from skokde._engine.kde import Components, components_in, factorize
 from skokde._engine.mixture import Mixture
 from skokde._engine.revitalization import revitalize
@@ -363,6 +363,23 @@ def test_max_clusters(hierarchy, most, threshold):
     assert len(capped) == min(len(free), most)
     assert all(any(leaf <= larger for larger in as_sets(capped)) for leaf in as_sets(free))
     assert sum(len(leaf) for leaf in capped) == mixture.n_components
+
+
+@pytest.mark.parametrize("most_compounds", [1, 4, 9, 40, 10_000])
+def test_so_many_compounds_are_left_at_most(hierarchy, most_compounds):
+    mixture, kernel, components = hierarchy
+    thresholds = np.array([0.0, 0.01, 0.02, 0.04, 0.06, 0.08])
+    k, m = mixture.n_components, mixture.n_compounds
+    left = compress(mixture, kernel, thresholds, 0, k, most_compounds)
+    numbers = []
+    for threshold in thresholds:
+        clusters = twins.clusters_of(twins.clustered(components, threshold, kernel.first_cut))
+        numbers.append(sum(len(c) > 1 or min(c) < m for c in clusters))
+    few_enough = np.array(numbers) <= most_compounds
+    assert left.mixture.n_compounds <= most_compounds
+    assert left.level == (np.argmax(few_enough) if few_enough.any() else len(thresholds) - 1)
+    if few_enough.any():
+        assert left.mixture.n_compounds == numbers[left.level]
 
 
 @pytest.mark.parametrize("cap", quick([3, 2, 10, 40]))

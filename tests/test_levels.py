@@ -194,6 +194,14 @@ def test_level_goes_up_where_thresholds_are_of_no_use(n_samples, of_no_use):
     assert level_after(coarsest, 4, n_samples) == 4
 
 
+@pytest.mark.parametrize("d", [1, 65])
+def test_classes_give_up_no_threshold_while_they_are_young(d):
+    """They are told apart by more than these densities, which wants samples."""
+    coarsest = [0.0] * N_LEVELS + [1.0]
+    for n_samples, expected in ((GROWN_UP - 1.0, 1), (GROWN_UP, 2)):
+        assert level_after(coarsest, 1, n_samples, d, OnlineKDEClassifier) == expected
+
+
 @pytest.mark.parametrize("n_samples", [GROWN_UP, GROWN_UP - 1.0])
 def test_level_goes_down_where_the_present_one_is_most_of_use(n_samples):
     # Merged or not, those up to the present one are the same.
@@ -210,10 +218,13 @@ def test_large_components_have_to_be_worth_their_price(d, is_large):
     for share, expected in ((0.99 * WORTH_THE_PRICE, 2), (1.01 * WORTH_THE_PRICE, 1)):
         shares = [share / 3] * 3 + [(1.0 - share) / 4] * 4
         assert level_after(shares, 1, 100.0, d) == (expected if is_large else 1)
-        # Classes are told apart by more than densities, which wants samples.
-        assert level_after(shares, 1, 100.0, d, OnlineKDEClassifier) == 1
+    fewer = MOST_COMPONENTS // (2 if is_large else 1)
     settings = check_settings(OnlineKDEDensity(), d)
-    assert settings.most_components == MOST_COMPONENTS // (2 if is_large else 1)
+    assert settings.most_components == settings.most_compounds == fewer
+    # Single samples of classes do not count.
+    settings = check_settings(OnlineKDEClassifier(), d)
+    assert settings.most_components == MOST_COMPONENTS
+    assert settings.most_compounds == fewer
 
 
 @pytest.mark.parametrize("level", [0, 1])

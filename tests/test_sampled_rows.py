@@ -164,7 +164,7 @@ def test_a_sample_that_has_voted_goes_on_voting():
     X, y = make_classification(
         1500, 8, n_informative=3, n_clusters_per_class=2, random_state=np.random.RandomState(1)
     )
-    model, votes = OnlineKDEClassifier(shuffle=False), []
+    model, votes = OnlineKDEClassifier(shuffle=False, max_components=60), []
     for start in range(0, len(X), 20):
         block = slice(start, start + 20)
         model.partial_fit(X[block], y[block], classes=[0, 1])

@@ -346,6 +346,20 @@ def test_long_tails_cost_little(covariance_type):
     assert np.mean(shares) < 0.3
 
 
+@pytest.mark.parametrize("covariance_type", quick(["lowrank", "full"]))
+def test_many_features_with_long_tails(covariance_type):
+    # In the data's coordinates wide components predict best, of which too little would be left.
+    losses = []
+    for seed in range(2):
+        X, y = make_classification(
+            1400, 66, n_informative=12, n_redundant=20, n_clusters_per_class=2, random_state=seed
+        )
+        X = np.sinh(X)
+        classifier = OnlineKDEClassifier(covariance_type=covariance_type).fit(X[:900], y[:900])
+        losses.append(log_loss(y[900:], classifier.predict_proba(X[900:])))
+    assert np.mean(losses) < 0.3
+
+
 def test_features_that_are_functions_of_others_do_no_harm():
     # In transformed coordinates they are no linear ones, which compounds must not forget.
     losses = []

@@ -137,6 +137,7 @@ def settings_of(
         forgetting,
         max_components=None,
         most_components=None,
+        most_compounds=None,
         shapes=(structure,),
         shrinkage_target=target,
     )

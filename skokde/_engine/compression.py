@@ -122,6 +122,23 @@ def ends_of_steps(thresholds: np.ndarray, structure: CovarianceStructure) -> Seq
     return range(max(first, 1), len(thresholds))
 
 
+def compounds_of_clusters(labels: np.ndarray, n_compounds: int) -> np.ndarray:
+    """How many clusters (n_levels,) are not a Dirac alone.
+
+    Parameters
+    ----------
+    labels : (n_levels, k) array of intp
+    n_compounds : int
+        The first ones of the k components.
+    """
+    numbers = []
+    for of_level in labels:
+        merged = np.bincount(of_level) > 1
+        merged[of_level[:n_compounds]] = True
+        numbers.append(np.count_nonzero(merged))
+    return np.array(numbers)
+
+
 class Compressed(NamedTuple):
     """What a compression leaves.
 
@@ -261,6 +278,7 @@ def compress(
     thresholds: np.ndarray,
     level: int = 0,
     most: int | None = None,
+    most_compounds: int | None = None,
 ) -> Compressed:
     """Approximate a sample model by one with fewer components.
 
@@ -276,6 +294,8 @@ def compress(
     most : int, default=None
         No more components than this are left: a higher threshold is taken, or if the highest leaves
         more, the worst clusters are kept together, whatever their error.
+    most_compounds : int, default=None
+        Nor more of them that stand for several samples.
 
     Returns
     -------
@@ -288,6 +308,9 @@ def compress(
     labels = cluster_in_steps(components, thresholds_left, kernel.first_cut, ends)
     if most is not None:
         few_enough = labels.max(axis=1) < most
+        if most_compounds is not None and most_compounds < most:
+            few_enough &= compounds_of_clusters(labels, mixture.n_compounds) <= most_compounds
+            most = most_compounds
         if few_enough.any():
             labels = labels[np.argmax(few_enough) :]
         else:

@@ -79,7 +79,7 @@ def recompressed(state: State, settings: Settings, *, merging: bool = False) -> 
     merging : bool, default=False
         Whether its components are those of several models.
     """
-    most, more = settings.most_components, 1
+    most, most_compounds, more = settings.most_components, settings.most_compounds, 1
     if merging:
         level, more = state.level, MORE_IF_MERGED
     elif most is not None and state.n_compressed > most:
@@ -87,7 +87,7 @@ def recompressed(state: State, settings: Settings, *, merging: bool = False) -> 
     else:
         level = next_level(state, settings)
     if most is not None:
-        most = int(more * most)
+        most, most_compounds = int(more * most), int(more * most_compounds)
     # With a cap, leave room for new samples: else nearly each of them costs a compression.
     if settings.max_components is not None:
         room = max(1, int(settings.max_components / growth(settings)))
@@ -103,7 +103,8 @@ def recompressed(state: State, settings: Settings, *, merging: bool = False) -> 
         finer = np.union1d(thresholds, np.outer(lowest, BETWEEN) if many else lowest)
         level, tried = int(np.searchsorted(finer, taken)), settings._replace(thresholds=finer)
     mixture = state.mixture.without_vanished()
-    mixture, partitions, level = revitalize_and_compress(mixture, tried, level, most)
+    compressed = revitalize_and_compress(mixture, tried, level, most, most_compounds)
+    mixture, partitions, level = compressed
     if tried is not settings:
         asked = np.searchsorted(tried.thresholds, thresholds)
         partitions = partitions[asked[1:] - 1]
@@ -120,12 +121,16 @@ def recompressed(state: State, settings: Settings, *, merging: bool = False) -> 
 
 
 def revitalize_and_compress(
-    mixture: Mixture, settings: Settings, level: int, most: int | None
+    mixture: Mixture,
+    settings: Settings,
+    level: int,
+    most: int | None = None,
+    most_compounds: int | None = None,
 ) -> Compressed:
     """Revitalize and compress a mixture, outliers by themselves.
 
     Under the bandwidth of the others they would never merge, and under one that is wide enough for
-    them the others would.
+    them the others would. For the parameters see `compress`.
     """
     if mixture.n_components == 1 and not may_revive(mixture).any():
         return Compressed(mixture, np.zeros((settings.n_levels, 1), dtype=np.intp), level)
@@ -134,11 +139,12 @@ def revitalize_and_compress(
     near = kernel.inliers
     if not near.all() and most != 1:
         room = None if most is None else max(1, int(OUTLIERS * most))
-        parts.append(revitalize_and_compress(mixture.part(~near), settings, level, room))
+        outliers = mixture.part(~near)
+        parts.append(revitalize_and_compress(outliers, settings, level, room, most_compounds))
         mixture = mixture.part(near)
         most = None if most is None else most - parts[0].mixture.n_components
     mixture = revitalize(mixture, kernel.frame, settings.thresholds[level])
-    parts.append(compress(mixture, kernel, settings.thresholds, level, most))
+    parts.append(compress(mixture, kernel, settings.thresholds, level, most, most_compounds))
     return Compressed.of_parts(parts)
 
 

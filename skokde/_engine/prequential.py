@@ -33,9 +33,9 @@ MOST_PREDICTED = 32
 OF_NO_USE = 0.25
 MOST_OF_USE = 0.5
 # Merging is for good, and more samples want finer models: of fewer samples than these there must be
-# next to nothing that speaks for a threshold. Large components have to be worth their price, but
-# those of classes, which are told apart by more than densities: by votes of near samples, and in
-# other coordinates.
+# next to nothing that speaks for a threshold. Large components have to be worth their price.
+# Classes are told apart by more than these densities, by votes of near samples and in other
+# coordinates: of so few samples none of their thresholds is given up.
 GROWN_UP = 4000.0
 NEXT_TO_NOTHING = 0.005
 WORTH_THE_PRICE = 0.1
@@ -220,8 +220,10 @@ def next_level(state: State, settings: Settings) -> int:
         return level
     of_no_use = OF_NO_USE
     if mixture.counts.sum() < GROWN_UP:
-        has_price = not settings.of_class and are_large(settings.structure, mixture.n_features)
-        of_no_use = WORTH_THE_PRICE if has_price else NEXT_TO_NOTHING
+        large = are_large(settings.structure, mixture.n_features)
+        of_no_use = WORTH_THE_PRICE if large else NEXT_TO_NOTHING
+        if settings.of_class:
+            of_no_use = 0.0
     counts, _, _ = by_kind(state.expert_counts, settings)
     shares = np.cumsum(counts.sum(axis=(0, 2))) / counts.sum()
     if level + 2 < settings.n_levels and shares[level + 1] < of_no_use:

@@ -36,6 +36,8 @@ class Settings(NamedTuple):
     most_components : int or None
         After a compression, for which a higher threshold is taken if need be. Of merged models
         so many times as many, see `skokde._engine.learn`.
+    most_compounds : int or None
+        How many of these may stand for several samples.
     shapes : tuple of CovarianceStructure
         Of the kernels that are tried: the structure, and others that have less in them.
     memories : tuple of float
@@ -62,6 +64,7 @@ class Settings(NamedTuple):
     forgetting_factor: float
     max_components: int | None
     most_components: int | None
+    most_compounds: int | None
     shapes: tuple[CovarianceStructure, ...]
     memories: tuple[float, ...] = ()
     shrinkage_target: np.ndarray | None = None
