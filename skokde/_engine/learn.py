@@ -139,10 +139,12 @@ def revitalize_and_compress(
     near = kernel.inliers
     if not near.all() and most != 1:
         room = None if most is None else max(1, int(OUTLIERS * most))
-        outliers = mixture.part(~near)
-        parts.append(revitalize_and_compress(outliers, settings, level, room, most_compounds))
-        mixture = mixture.part(near)
-        most = None if most is None else most - parts[0].mixture.n_components
+        far, mixture = mixture.part(~near), mixture.part(near)
+        parts.append(revitalize_and_compress(far, settings, level, room, most_compounds))
+        outliers = parts[0].mixture
+        most = None if most is None else most - outliers.n_components
+        if most_compounds is not None:
+            most_compounds -= outliers.n_compounds
     mixture = revitalize(mixture, kernel.frame, settings.thresholds[level])
     parts.append(compress(mixture, kernel, settings.thresholds, level, most, most_compounds))
     return Compressed.of_parts(parts)
