@@ -71,6 +71,9 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
     shuffle : bool, default=False
     random_state : int, RandomState instance or None, default=None
         These seven are as those of :class:`OnlineKDEDensity`. ``max_components`` is for each class.
+        With ``compression_threshold="predictive"`` a class gives up no threshold before it has
+        4,000 samples, and single samples do not count among the fewer components that may be left
+        of many features: they hold no covariance. All components are 1,600 at most.
         With ``forgetting_factor="predictive"`` the priors of the classes and the calibration follow
         the stream, too: class counts that forget by factors of 1, 0.999 and 0.99 are weighted by
         how well they predict the labels, and the estimates of the newest samples go into the pool
