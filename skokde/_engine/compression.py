@@ -238,21 +238,14 @@ def merge_groups(
     kinds = (compound & ~merged, compound & merged, ~compound & ~merged, ~compound & merged)
     order = np.concatenate([np.flatnonzero(kind) for kind in kinds])
     own, new = first[kinds[0]], np.flatnonzero(kinds[1])
-    # The extended mixture: two details of each compound, and the Diracs.
-    of_details = mixture.counts[:m, None] * mixture.detail_weights
-    extended = SampleModel(
-        np.append(of_details, mixture.counts[m:]),
-        np.concatenate([mixture.detail_means.reshape(-1, d), mixture.means[m:]]),
-        mixture.all_detail_covariances().reshape(-1, *covariances.shape[1:]),
-    )
+    extended, numbers = extended_mixture(mixture)
     sides = []
     if len(new):
         components = components_in(frame, *extended)
     for cluster_number in new:
         of_cluster = members[starts[cluster_number] : starts[cluster_number + 1]]
         below, above = of_cluster[of_cluster < m], of_cluster[of_cluster >= m]
-        details = np.concatenate([np.repeat(2 * below, 2), m + above])
-        details[1 : 2 * len(below) : 2] += 1
+        details = np.append(numbers[below], m + above)
         sides += two_means(components, details, first_cut if len(starts) == 2 else None)
     ends = np.cumsum([0, *(len(side) for side in sides)])
     everything = np.concatenate([np.empty(0, dtype=np.intp), *sides])
@@ -262,7 +255,7 @@ def merge_groups(
         detail_means.reshape(-1, 2, d),
         *merged_details(detail_covariances.reshape(-1, 2, *covariances.shape[1:])),
     )
-    _, _, _, *kept = mixture.compounds(own)
+    kept = mixture.compounds(own)[3:]
     out = Mixture(
         counts[order],
         means[order],
@@ -270,6 +263,28 @@ def merge_groups(
         *(np.concatenate(arrays) for arrays in zip(kept, details, strict=True)),
     )
     return out, first[order]
+
+
+def extended_mixture(mixture: Mixture) -> tuple[SampleModel, np.ndarray]:
+    """Two details of each compound, those that came from merging first, and the Diracs.
+
+    Returns
+    -------
+    extended : SampleModel
+    numbers : (m, 2) array of intp
+        Of the details; those of the Diracs are m more than they are in the mixture.
+    """
+    m, merged = mixture.n_compounds, mixture.details_merged
+    counts = mixture.counts[:m, None] * mixture.detail_weights
+    means, numbers = mixture.detail_means, np.empty((m, 2), dtype=np.intp)
+    n_merged = np.count_nonzero(merged)
+    numbers[merged], numbers[~merged] = np.split(np.arange(2 * m), [n_merged])
+    extended = SampleModel(
+        np.concatenate([counts[merged], counts[~merged], mixture.counts[m:]]),
+        np.concatenate([means[merged], means[~merged], mixture.means[m:]]),
+        mixture.detail_covariances,
+    )
+    return extended, numbers
 
 
 def compress(

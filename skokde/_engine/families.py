@@ -20,6 +20,10 @@ from skokde._engine.lowrank import (
 )
 from skokde._engine.whitening import Frame
 
+# What scores this many points at a time is kept for the next ones. Beside the scores of more it
+# costs little, but all experts together take up much memory.
+FEW = 16
+
 
 class LowRankFamily(KernelFamily):
     """A sample model with covariances of low rank, under kernels of low rank.
@@ -108,17 +112,23 @@ class LowRankFamily(KernelFamily):
 
     def _log_density_of_part(self, points: np.ndarray, part: int, width: int) -> np.ndarray:
         """Log-densities (n,) of points under the compounds of a part that have noise."""
-        key = int(part), int(width)
-        b, a = self.kernels.widths[width], self.kernels.shrinks[width]
-        log_weights, centers, noises, directions = self._of_part(key[0])
-        if key not in self._analysers:
-            kernel = self._kernel
-            self._analysers[key] = Analysers(
-                centers, noises + b * b * noise(kernel), directions, b * kernel[1:]
-            )
+        a = self.kernels.shrinks[width]
+        analysers = self._analysers(int(part), int(width), kept=len(points) <= FEW)
+        logs = analysers.log_densities(points / a)
         # Shrinking is of the estimate as a whole.
-        logs = self._analysers[key].log_densities(points / a)
+        log_weights = self._of_part(int(part))[0]
         return log_sum((log_weights - points.shape[1] * np.log(a))[:, None] + logs)
+
+    def _analysers(self, part: int, width: int, *, kept: bool) -> Analysers:
+        """These compounds under a kernel, which may be kept for the next points."""
+        if (part, width) in self._kept:
+            return self._kept[part, width]
+        b, kernel = self.kernels.widths[width], self._kernel
+        _, centers, noises, directions = self._of_part(part)
+        made = Analysers(centers, noises + b * b * noise(kernel), directions, b * kernel[1:])
+        if kept:
+            self._kept[part, width] = made
+        return made
 
     def _of_part(self, part: int) -> tuple[np.ndarray, ...]:
         """Logarithms of weights, centers, noises and directions of these compounds."""
@@ -143,8 +153,8 @@ class LowRankFamily(KernelFamily):
         return {}
 
     @cached_property
-    def _analysers(self) -> dict[tuple[int, int], Analysers]:
-        """Of each part and width that has been asked for."""
+    def _kept(self) -> dict[tuple[int, int], Analysers]:
+        """Analysers of each part and width that few points have asked for."""
         return {}
 
     @cached_property

@@ -301,6 +301,8 @@ def merged_details(covariances: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         Of all details, zero for Diracs.
     """
     merged = covariances.any(axis=tuple(range(2, covariances.ndim)))
+    if merged.all():  # no copy is made
+        return merged, covariances.reshape(-1, *covariances.shape[2:])
     return merged, covariances[merged]
 
 
