@@ -15,7 +15,7 @@ from skokde._engine.discriminants import Discriminants
 from skokde._engine.histograms import Histograms
 from skokde._engine.kde import KDE, in_boxes, in_parts
 from skokde._engine.mixture import Mixture
-from skokde._engine.neighbors import Neighbors
+from skokde._engine.neighbors import WIDTHS, Neighbors
 from skokde._engine.pooling import LogLinearPool
 from skokde._engine.state import Settings
 from skokde._engine.transformation import Transformation
@@ -269,23 +269,25 @@ class ClassScorer(NamedTuple):
         """What is pooled last (n_terms, n, n_classes); zero if it is not used."""
         n_votes, histograms = self.settings.n_votes, self.settings.histograms
         out = np.zeros((len(used), len(X), len(self.class_count)))
-        for number in np.flatnonzero(used[:n_votes]).tolist():
-            out[number] = self.log_ratios_of_neighbors(X, number)
+        of_widths = len(WIDTHS), self.settings.n_voters
+        votes = out[:n_votes].reshape(*of_widths, *out.shape[1:])
+        for number in np.flatnonzero(used[:n_votes].reshape(of_widths).any(axis=0)).tolist():
+            votes[:, number] = self.log_ratios_of_neighbors(X, number)
         if histograms is not None and used[n_votes:].any():
             out[n_votes] = self._log_ratios_of_histograms(X, histograms)
         return out
 
     def log_ratios_of_neighbors(self, X: np.ndarray, number: int) -> np.ndarray:
-        """Of all classes (n, n_classes) in one of the votes; zero for those without samples."""
+        """Votes for all classes (n_widths, n, n_classes); zero for those without samples."""
         classes = self.classes
         neighbors = classes.snapshot.get(
             ("neighbors", number), self.settings.key, lambda: self._neighbors(number)
         )
         seen = classes.are_seen()
-        out = np.zeros((len(X), len(seen)))
+        out = np.zeros((len(WIDTHS), len(X), len(seen)))
 
         def vote(part: np.ndarray) -> None:
-            out[np.ix_(part, seen)] = neighbors.log_ratios(X[part])
+            out[np.ix_(np.arange(len(out)), part, seen)] = neighbors.log_ratios(X[part])
 
         classes.in_threads(vote, in_parts(np.arange(len(X))))
         return out
@@ -293,7 +295,7 @@ class ClassScorer(NamedTuple):
     def _neighbors(self, number: int) -> Neighbors:
         """What votes: the components of all classes, or rows."""
         classes, settings, calibration = self.classes, self.settings, self.calibration
-        discriminants, distance = self.discriminants(), settings.distance_of_vote(number)
+        discriminants, distance = self.discriminants(), settings.distance_of_voters(number)
         metric = classes.snapshot.lasting(
             ("metric", distance),
             (discriminants.linear[0], discriminants.counts, settings.feature_weights),

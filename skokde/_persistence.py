@@ -17,6 +17,7 @@ from skokde._engine.class_memory import FACTORS, ClassMemory
 from skokde._engine.covariance import structure_of
 from skokde._engine.histograms import N_BINS, Histograms
 from skokde._engine.mixture import Mixture
+from skokde._engine.neighbors import WIDTHS
 from skokde._engine.pooling import CONTAMINATIONS, LogLinearPool
 from skokde._engine.recent import MEMORIES
 from skokde._engine.state import Recent, State
@@ -27,7 +28,7 @@ from skokde._replay import NewestRows, ReplayBuffer, SampledRows
 from skokde._validation import TINY
 
 # To be raised when what is stored changes; older formats stay readable.
-FORMAT = 19
+FORMAT = 20
 
 # The fields of the engine's tuples that are such tuples, or lists of them.
 PARTS: dict[type, dict[str, type]] = {
@@ -251,11 +252,13 @@ def check_calibration(calibration: Calibration, n_classes: int, d: int) -> None:
         expect_rows(replay.rows, "predicted rows", (n, d))
         expect_array(replay.counts, "counts of predicted rows", (n,), least=TINY)
         # Besides these the pool has discriminants, with short memories or without, the classes'
-        # scales, votes by up to two distances, of memories or kept rows, and histograms.
+        # scales, votes by up to two distances, of memories or kept rows, each by kernels of some
+        # widths, and histograms.
+        most_others = len(MEMORIES) + 2 + len(WIDTHS) * (2 + len(MEMORIES))
         n_pooled = np.shape(replay.log_densities)[-1:]
         expect_array(replay.log_densities, "log-densities of predicted rows", (n, *n_pooled))
         expect(
-            n_densities - n_pooled[0] in range(2, 2 * len(MEMORIES) + 5),
+            n_densities - n_pooled[0] in range(2, most_others + 1),
             "log-densities of predicted rows",
             "one for each density that is pooled",
         )

@@ -63,16 +63,18 @@ def log_ratios_besides(
     discriminants = Discriminants.of(moments, settings.shrinkage_target, settings.structure)
     votes = []
     metrics = [neighbor_metric(discriminants, settings, n) for n in range(settings.n_distances)]
-    for number in range(settings.n_votes):
-        metric = metrics[settings.distance_of_vote(number)]
+    for number in range(settings.n_voters):
+        metric = metrics[settings.distance_of_voters(number)]
         if number == settings.n_distances:
             neighbors = kept_neighbors(kept, len(states), settings, metric)
             votes.append(neighbors.log_ratios(X, among_kept))
-            votes[-1][own >= 0] = 0.0
+            votes[-1][:, own >= 0] = 0.0
         else:
             voters = [voters_of(state, settings, number) for state in states]
             votes.append(Neighbors.of(voters, metric).log_ratios(X, own))
-    terms = [*discriminants.log_ratios(X), *votes]
+    terms = [*discriminants.log_ratios(X)]
+    for of_width in zip(*votes, strict=True):
+        terms += of_width
     if settings.histograms is not None:
         in_histograms = own if in_histograms is None else in_histograms
         terms.append(settings.histograms.log_ratios(X, in_histograms))
@@ -109,7 +111,7 @@ def found_histograms(
 
 
 def voters_of(state: State, settings: Settings, number: int) -> Mixture:
-    """The samples of a class in one of the votes: all by each distance, or a memory.
+    """The samples of a class that are voters: all by each distance, or a memory.
 
     In place of the first memory there are `kept_neighbors`.
     """

@@ -50,6 +50,10 @@ THRESHOLDS_OF_14, WIDTHS_OF_14, EXPERTS_OF_14 = 6, 4, 27
 # transformed coordinates.
 OTHERS_OF_18, OTHERS_WITH_MEMORIES_OF_18, TRANSFORMED_SINCE_18 = 6, 13, 2
 
+# Until format 19: distances by which all samples voted, with correlations and without; other
+# voters, without short memories and with them; and as many terms as there were without votes.
+DISTANCES_OF_19, OTHER_VOTERS_OF_19, TERMS_WITHOUT_VOTES_OF_19 = (2, 1), (1, 3), (3, 8)
+
 
 def upgraded(stored: Mapping[str, Any]) -> dict[str, Any]:
     """An estimator's stored state, of any format, in the present one."""
@@ -91,6 +95,8 @@ def upgraded(stored: Mapping[str, Any]) -> dict[str, Any]:
         state = _from_17(state)
     if number <= 18:
         state = _from_18(state)
+    if number <= 19:
+        state = _from_19(state)
     return state
 
 
@@ -379,4 +385,22 @@ def _from_18(state: dict[str, Any]) -> dict[str, Any]:
         pool = _with_densities(pool | of_one, 0, TRANSFORMED_SINCE_18 * SIDES_OF_8)
         # What earlier rows have in the new densities is not known.
         calibration = calibration | {"pool": pool, "steady": None, "replay": None}
+    return state | {"_calibration": calibration}
+
+
+def _from_19(state: dict[str, Any]) -> dict[str, Any]:
+    """With votes by wide kernels, which stand after those there were."""
+    if "_calibration" not in state:
+        return state
+    calibration, has_memories = state["_calibration"], state["_class_memory"] is not None
+    pool, shape = calibration["pool"], np.shape(calibration["covariance"])
+    n = len(pool["exponents"])
+    # If the covariance is not known yet, nothing has been learned.
+    if shape and n > TERMS_WITHOUT_VOTES_OF_19[has_memories]:
+        n_voters = DISTANCES_OF_19[len(shape) == 1] + OTHER_VOTERS_OF_19[has_memories]
+        new = {"pool": _with_densities(pool, n - 1, n_voters)}
+        steady = calibration["steady"]
+        if steady:
+            new["steady"] = steady | {"pool": _with_densities(steady["pool"], n - 1, n_voters)}
+        calibration = calibration | new
     return state | {"_calibration": calibration}

@@ -252,13 +252,15 @@ def by_hand(X, y, n_classes, parameters):
                 else Neighbors.of(mixtures, of_features),
                 so_far._calibration.feature_weights,
             )
+            by_voters = []
             for kind in [learned, None][: settings.n_distances]:
                 metric = NeighborMetric.of(discriminants.linear[0], discriminants.counts, kind)
-                others.append(Neighbors.of(mixtures, metric).log_ratios(X[rows], own))
+                by_voters.append(Neighbors.of(mixtures, metric).log_ratios(X[rows], own))
             metric = NeighborMetric.of(discriminants.linear[0], discriminants.counts, learned)
             of_sample = Neighbors.of_rows(*kept, metric).log_ratios(X[rows])
-            of_sample[own >= 0] = 0.0  # which it knows, and what came next to them
-            others.append(of_sample if votes else np.zeros_like(of_sample))
+            of_sample[:, own >= 0] = 0.0  # which it knows, and what came next to them
+            by_voters.append(of_sample if votes else np.zeros_like(of_sample))
+            others += [of_voters[width] for width in range(2) for of_voters in by_voters]
             sampled += range(start, end)
         if settings.pools_histograms:
             # In bins of all rows, as long as components are samples, and then in the last of these.
@@ -291,7 +293,7 @@ EXPERTS = {
 }
 each_kind_of_experts = pytest.mark.parametrize("experts", EXPERTS)
 N_GROUPS = {"full": {"of all kinds": 6}, "diag": {"of all kinds": 4}}
-N_VOTES = {"full": {"of all kinds": 3}, "diag": {"of all kinds": 2}}
+N_VOTES = {"full": {"of all kinds": 6}, "diag": {"of all kinds": 4}}
 
 
 @each_kind_of_experts

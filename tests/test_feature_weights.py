@@ -19,7 +19,7 @@ from skokde._engine.feature_weights import (
     learn_feature_weights,
 )
 from skokde._engine.mixture import Mixture
-from skokde._engine.neighbors import N_NEAREST, PRIOR_COUNT, WIDTH, NeighborMetric, Neighbors
+from skokde._engine.neighbors import N_NEAREST, PRIOR_COUNT, NeighborMetric, Neighbors
 
 both_structures = pytest.mark.parametrize("covariance_type", quick(["full", "diag"]))
 
@@ -53,7 +53,7 @@ def loss_by_hand(neighbors, logs, logs_before):
         voters = np.argsort(squares, kind="stable")[: module.N_VOTERS]
         counts = counts[voters]
         reached = min(np.searchsorted(np.cumsum(counts), N_NEAREST), len(voters) - 1)
-        variance = WIDTH**2 * squares[voters[reached]]
+        variance = module.WIDTH**2 * squares[voters[reached]]
         exponents = -0.5 * np.square(points[voters] - points[i]).sum(axis=1) / variance
         votes = counts * np.exp(exponents - exponents.max())
         right = votes[neighbors.codes[voters] == code].sum() + PRIOR_COUNT * neighbors.shares[code]

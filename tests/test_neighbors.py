@@ -18,7 +18,7 @@ from skokde._engine.neighbors import (
     DOUBLED_AT,
     N_NEAREST,
     PRIOR_COUNT,
-    WIDTH,
+    WIDTHS,
     NeighborMetric,
     Neighbors,
 )
@@ -90,14 +90,15 @@ def test_near_samples_vote_by_kernels(covariance_type):
     near = SklearnNeighbors(n_neighbors=N_NEAREST).fit(points)
     distances = near.kneighbors(coordinates.points(rows))[0]
     squares = euclidean_distances(coordinates.points(rows), points) ** 2
-    widths = WIDTH * distances[:, [-1]]
-    kernels = np.exp(-0.5 * (squares - distances[:, [0]] ** 2) / widths**2)
-    kernels *= np.minimum(1.0, N_NEAREST / kernels.sum(axis=1, keepdims=True))
-    votes = np.column_stack([kernels[:, y == c].sum(axis=1) for c in range(3)])
-    totals = votes.sum(axis=1, keepdims=True) + PRIOR_COUNT
-    expected = np.log((votes / SHARES + PRIOR_COUNT) / totals)
     ratios = neighbors_of(X, y, coordinates).log_ratios(rows)
-    np.testing.assert_allclose(ratios, expected, atol=1e-9)
+    for width, of_width in zip(WIDTHS, ratios, strict=True):
+        widths = width * distances[:, [-1]]
+        kernels = np.exp(-0.5 * (squares - distances[:, [0]] ** 2) / widths**2)
+        kernels *= np.minimum(1.0, N_NEAREST / kernels.sum(axis=1, keepdims=True))
+        votes = np.column_stack([kernels[:, y == c].sum(axis=1) for c in range(3)])
+        totals = votes.sum(axis=1, keepdims=True) + PRIOR_COUNT
+        expected = np.log((votes / SHARES + PRIOR_COUNT) / totals)
+        np.testing.assert_allclose(of_width, expected, atol=1e-9)
 
 
 def test_no_row_has_its_own_vote():
@@ -112,9 +113,9 @@ def test_no_row_has_its_own_vote():
             expected = without._replace(shares=model.shares).log_ratios(row[None])
         else:
             expected = model.log_ratios(row[None])
-            votes = np.exp(expected[0])
-            assert votes[code] > 1.0 / (N_NEAREST + PRIOR_COUNT)
-        np.testing.assert_allclose(ratios[i], expected[0])
+            votes = np.exp(expected[:, 0, code])
+            assert (votes > 1.0 / (N_NEAREST + PRIOR_COUNT)).all()
+        np.testing.assert_allclose(ratios[:, i], expected[:, 0])
 
 
 def test_equal_votes_for_equal_distances():
@@ -122,9 +123,9 @@ def test_equal_votes_for_equal_distances():
     at = [diracs(row, np.array([count])) for count in (30.0, 18.0, 12.0)]
     np.testing.assert_allclose(Neighbors.of(at, metric(2)).log_ratios(row), 0.0, atol=1e-9)
     other = [at[0], diracs(row + 1.0, np.array([18.0])), at[2]]
-    ratios = Neighbors.of(other, metric(2)).log_ratios(row)[0]
-    assert ratios[0] == pytest.approx(ratios[2])
-    assert ratios[1] < 0.0 < ratios[0]
+    for ratios in Neighbors.of(other, metric(2)).log_ratios(row)[:, 0]:
+        assert ratios[0] == pytest.approx(ratios[2])
+        assert ratios[1] < 0.0 < ratios[0]
 
 
 def test_features_that_are_not_known_do_not_count():
@@ -133,12 +134,12 @@ def test_features_that_are_not_known_do_not_count():
     rows = rows_of_classes(seed=1)[0][:9]
     rows[3:6, 1], rows[6:, :] = np.nan, np.nan
     ratios = model.log_ratios(rows)
-    np.testing.assert_array_equal(ratios[:3], model.log_ratios(rows[:3]))
+    np.testing.assert_array_equal(ratios[:, :3], model.log_ratios(rows[:3]))
     known = [0, 2]
     covariance = covariance_of(3, "full")[np.ix_(known, known)]
     marginal = neighbors_of(X[:, known], y, metric_of(covariance, FULL, means.take(known, axis=1)))
-    np.testing.assert_allclose(ratios[3:6], marginal.log_ratios(rows[3:6].take(known, axis=1)))
-    np.testing.assert_allclose(ratios[6:], 0.0, atol=1e-12)
+    np.testing.assert_allclose(ratios[:, 3:6], marginal.log_ratios(rows[3:6].take(known, axis=1)))
+    np.testing.assert_allclose(ratios[:, 6:], 0.0, atol=1e-12)
 
 
 @pytest.mark.parametrize("far", [1e12, 1e160, 1e300])
@@ -245,7 +246,7 @@ def test_features_that_do_not_tell_classes_apart_count_for_less(covariance_type,
         model = OnlineKDEClassifier(covariance_type=covariance_type).fit(X[:300], y[:300])
         number = 0 if covariance_type == "diag" else 1
         ratios = model._scorer().log_ratios_of_neighbors(X[300:], number)
-        shares = np.exp(ratios)
+        shares = np.exp(ratios[-1])
         return log_loss(y[300:], shares / shares.sum(axis=1, keepdims=True))
 
     with_metric = loss()
@@ -267,6 +268,21 @@ def test_votes_tell_many_clumps_apart(covariance_type, monkeypatch):
     loss_without = log_loss(labels, without.predict_proba(rows))
     monkeypatch.undo()
     assert log_loss(labels, with_votes.predict_proba(rows)) < 0.95 * loss_without
+
+
+@both_structures
+def test_wide_kernels_count_for_more_where_many_samples_tell_more(covariance_type):
+    share_of_wide = {"right": [], "wrong": []}
+    for seed in range(3):
+        X, y = clumps(800, n_classes=3, seed=seed)
+        rng = np.random.default_rng(seed)
+        wrong = np.where(rng.random(len(y)) < 0.3, rng.integers(3, size=len(y)), y)
+        for labels, shares in zip((y, wrong), share_of_wide.values(), strict=True):
+            model = OnlineKDEClassifier(covariance_type=covariance_type).fit(X, labels)
+            narrow, wide = model.calibration_weights_["neighbors"].sum(axis=0)
+            shares.append(wide / (narrow + wide))
+    assert np.mean(share_of_wide["right"]) < 0.25
+    assert np.mean(share_of_wide["wrong"]) > 0.35
 
 
 @pytest.mark.parametrize(
@@ -292,20 +308,21 @@ def test_single_rows_have_the_votes_of_many(covariance_type, memory):
     weights = settings.feature_weights
     factors = [] if memory == 1.0 else [0.9, 0.97, 0.997]
     n_distances = 2 if covariance_type == "full" else 1
-    assert settings.n_votes == n_distances + (len(factors) or 1)
-    for number in range(settings.n_votes):
+    assert settings.n_voters == n_distances + (len(factors) or 1)
+    assert settings.n_votes == len(WIDTHS) * settings.n_voters
+    for number in range(settings.n_voters):
         mixtures = [density._mixture for density in model.estimators_]
         if number >= n_distances and factors:
             factor = factors[number - n_distances]
             mixtures = [newest_of(X[y == code], factor) for code in range(5)]
         ratios = scorer.log_ratios_of_neighbors(X, number)
-        one_by_one = [scorer.log_ratios_of_neighbors(row[None], number)[0] for row in X]
-        np.testing.assert_array_equal(ratios, one_by_one)
+        one_by_one = [scorer.log_ratios_of_neighbors(row[None], number) for row in X]
+        np.testing.assert_array_equal(ratios, np.concatenate(one_by_one, axis=1))
         of_samples = discriminants.linear[0], discriminants.counts
         metric = NeighborMetric.of(*of_samples, None if number == 1 < n_distances else weights)
         expected = Neighbors.of(mixtures, metric).log_ratios(X)
         if number == n_distances and not factors:  # few samples are merged: no sample votes
-            expected = np.zeros((len(X), 5))
+            expected = np.zeros((len(WIDTHS), len(X), 5))
         elif number == n_distances:  # the newest rows of all classes
             counts = 0.9 ** np.arange(len(X))[::-1]
             newest = (array[-N_NEWEST:] for array in (X, counts, y))
@@ -348,7 +365,7 @@ def test_memories_vote_where_clumps_move(monkeypatch):
         assert (of_memories.sum() > 0.1) == (len(of_memories) > 0)
 
     with_memories = np.mean(list(losses_of_blocks()))
-    monkeypatch.setattr(Settings, "n_votes", Settings.n_distances)
+    monkeypatch.setattr(Settings, "n_voters", Settings.n_distances)
     assert with_memories < 0.95 * np.mean(list(losses_of_blocks()))
 
 
@@ -380,11 +397,11 @@ def test_classes_without_a_sample_have_no_votes_against_them():
     counts, codes = np.ones(known.sum()), y[known]
     ratios = Neighbors.of_rows(X[known], counts, codes, 3, metric(3)).log_ratios(X)
     two = Neighbors.of_rows(X[known], counts, codes // 2, 2, metric(3)).log_ratios(X)
-    assert (ratios[:, 1] == 0.0).all()
-    np.testing.assert_array_equal(ratios[:, [0, 2]], two)
+    assert (ratios[..., 1] == 0.0).all()
+    np.testing.assert_array_equal(ratios[..., [0, 2]], two)
     none = Neighbors.of_rows(X[:0], counts[:0], codes[:0], 3, metric(3)).log_ratios(X)
     assert (none == 0.0).all()
-    assert none.shape == (len(X), 3)
+    assert none.shape == (len(WIDTHS), len(X), 3)
 
 
 def test_newest_rows_are_kept_in_order():
@@ -421,7 +438,9 @@ def test_what_does_not_count_takes_no_time(monkeypatch):
     X, y = rng.normal(size=(300, 2)), rng.integers(0, 2, size=300)
     model = OnlineKDEClassifier().fit(X, y)
     pool = model._calibration.pool
-    zero = np.append(pool.exponents[:-4], np.zeros(4))
+    votes_and_histograms = model._scorer().settings.n_votes + 1
+    zero = pool.exponents.copy()
+    zero[-votes_and_histograms:] = 0.0
     model._calibration = model._calibration._replace(pool=pool._replace(exponents=zero))
     expected = model.predict_proba(X)
 

@@ -177,8 +177,8 @@ def test_pools_of_format_2_have_the_groups_of_today(d, n_discriminants):
         groups, places = [*of_new, *logs[:2]], [0, 1]
     else:  # the second one is pooled in transformed coordinates alone
         groups, places = [*of_new, *logs[2:4], *logs[:2]], [2, 3, 0, 1]
-    # Scales, two kinds of votes, that of a sample or those of memories, and histograms.
-    n_new = 5 if memory is None else 7
+    # Scales, histograms, and by two kernels two kinds of votes and of a sample or memories.
+    n_new = 8 if memory is None else 12
     new_terms = rng.normal(size=(n_new, 5, 3))
     today = np.array([*groups, *of_memories, *logs[4:], *new_terms])
     # What was known of the others, in their new places.
@@ -337,8 +337,9 @@ def test_pools_of_format_7_have_the_densities_of_today(covariance_type, memory):
     parameters = {"covariance_type": covariance_type, "forgetting_factor": memory}
     pool = OnlineKDEClassifier(**parameters).fit(X, y)._calibration.pool
     n_groups = 6 if covariance_type == "full" else 2
-    n_votes = (2 if covariance_type == "full" else 1) + (1 if memory == 1.0 else 3)
-    n_new = 2 + n_votes  # of scales, votes and histograms
+    n_distances = 2 if covariance_type == "full" else 1
+    # Of scales, votes and histograms.
+    n_new = 2 + n_distances + n_later_votes(n_distances, memory)
     # Densities in transformed coordinates are new as well; of full covariances others are gone.
     n = len(pool.exponents) - n_new - (0 if covariance_type == "full" else 2)
     old = pool._asdict() | {"exponents": np.arange(1.0, n + 1.0), "precision": np.eye(n + 3)}
@@ -362,9 +363,9 @@ def every_pool(test):
 def calibration_of_today(covariance_type, bandwidth, memory):
     """A calibration, and how many distances votes of all samples have; histograms stand last.
 
-    Its pool is without the votes of memories, as before format 14, and of a sample, as before 16,
-    and with low rank without densities in transformed coordinates, as before 19: it has the places
-    of all else.
+    Its pool is without the votes of memories, as before format 14, of a sample, as before 16, and
+    by wide kernels, as before 20, and with low rank without densities in transformed coordinates,
+    as before 19: it has the places of all else.
     """
     X, y = stream()
     parameters = {"bandwidth": bandwidth, "forgetting_factor": memory}
@@ -380,7 +381,7 @@ def calibration_of_today(covariance_type, bandwidth, memory):
 
 
 def places_of_later_votes(exponents, n_votes, memory):
-    """In a pool of today, of memories or of a sample; before its histograms."""
+    """In a pool of today, of memories or of a sample and by wide kernels, before histograms."""
     n = len(exponents) - 1
     return np.arange(n - n_later_votes(n_votes, memory), n)
 
@@ -392,20 +393,22 @@ def n_transformed_since_18(calibration, n_votes):
 
 
 def n_later_votes(n_votes, memory):
-    """How many votes there are besides those of all samples, if there are any."""
-    return (3 if memory == "predictive" else 1) if n_votes else 0
+    """How many votes there are besides those of all samples by narrow kernels, if there are any."""
+    of_others = 3 if memory == "predictive" else 1
+    return n_votes + 2 * of_others if n_votes else 0
 
 
 def pool_without(pool, places):
-    precision = np.delete(np.delete(pool["precision"], places, axis=0), places, axis=1)
+    kept = np.delete(np.arange(len(pool["precision"])), places)
+    precision = pool["precision"][np.ix_(kept, kept)]
     return pool | {"exponents": np.delete(pool["exponents"], places), "precision": precision}
 
 
 def upgraded_pool(number, exponents, precision, today, n_votes, memory):
     """Of a calibration of an earlier format, with today's covariance.
 
-    Without the votes of memories, or of a sample, and without densities of low rank in transformed
-    coordinates, which are seen to have learned nothing.
+    Without the votes of memories, or of a sample, and by wide kernels, and without densities of low
+    rank in transformed coordinates, which are seen to have learned nothing.
     """
     pool = today.pool._asdict() | {"exponents": exponents, "precision": precision}
     calibration = {"pool": pool, "replay": {}, "covariance": today.covariance}
@@ -515,7 +518,7 @@ def test_pools_of_format_13_have_the_votes_of_today(covariance_type, bandwidth, 
     )
     X, y = stream()
     told = classifier.fit(np.hstack([X, X[::-1]]), y).calibration_weights_
-    assert told["neighbors"].shape == (n_votes + n_later_votes(n_votes, memory),)
+    assert told["neighbors"].shape == ((n_votes + n_later_votes(n_votes, memory)) // 2, 2)
 
 
 @pytest.mark.parametrize("memory", [1.0, "predictive"])
@@ -528,7 +531,8 @@ def test_pools_of_low_rank_of_format_18_have_the_densities_of_today(n_shapes, me
     ).fit(np.hstack([X, X[::-1]]), y)
     n_today = len(classifier._calibration.pool.exponents)
     n_gone = 2 * (n_shapes - 1)  # of the data's coordinates
-    n = n_today - 4 + n_gone
+    n_wide = 3 if memory == 1.0 else 5  # votes by wide kernels, before histograms
+    n = n_today - 4 + n_gone - n_wide
     root = np.random.default_rng(0).normal(size=(n + 3, n + 3))
     old = today.pool._asdict()
     old |= {"exponents": np.arange(1.0, n + 1.0), "precision": root @ root.T}
@@ -538,11 +542,47 @@ def test_pools_of_low_rank_of_format_18_have_the_densities_of_today(n_shapes, me
     new = upgraded(stored)["_calibration"]
     kept = np.delete(np.arange(n + 3), np.arange(2, 2 + n_gone))
     exponents, precision = new["pool"]["exponents"], new["pool"]["precision"]
-    assert exponents.tolist() == [0.0] * 4 + [1.0, 2.0, *range(3 + n_gone, n + 1)]
-    np.testing.assert_array_equal(precision[4:, 4:], old["precision"][np.ix_(kept, kept)])
-    np.testing.assert_array_equal(precision[:4], PRIOR_PRECISION * np.eye(n_today + 3)[:4])
+    first = [0.0] * 4 + [1.0, 2.0, *range(3 + n_gone, n)]
+    assert exponents.tolist() == [*first, *[0.0] * n_wide, float(n)]
+    of_new = np.r_[:4, len(first) : len(first) + n_wide]
+    of_old = np.delete(np.arange(n_today + 3), of_new)
+    np.testing.assert_array_equal(
+        precision[np.ix_(of_old, of_old)], old["precision"][np.ix_(kept, kept)]
+    )
+    np.testing.assert_array_equal(precision[of_new], PRIOR_PRECISION * np.eye(n_today + 3)[of_new])
     assert new["replay"] is None
     assert new["steady"] is None
+
+
+@every_pool
+def test_pools_of_format_19_have_votes_by_wide_kernels(covariance_type, bandwidth, memory):
+    X, y = stream()
+    parameters = {"bandwidth": bandwidth, "forgetting_factor": memory}
+    classifier = OnlineKDEClassifier(covariance_type=covariance_type, **parameters)
+    stored = classifier.fit(np.hstack([X, X[::-1]]), y).__getstate__()
+    today = stored["_calibration"]
+    # They stand before histograms, the last term.
+    n, n_wide = len(today["pool"]["exponents"]), len(classifier.calibration_weights_["neighbors"])
+    wide = np.arange(n - 1 - n_wide, n - 1)
+    old = today | {"pool": pool_without(today["pool"], wide)}
+    if today["steady"] is not None:
+        steady = today["steady"]
+        old["steady"] = steady | {"pool": pool_without(steady["pool"], wide)}
+    before = copy.deepcopy(stored | {"_format": 19, "_calibration": old})
+    new = upgraded(before)["_calibration"]
+    np.testing.assert_equal(before["_calibration"], old)  # nothing stored is written to
+    pools = [(new["pool"], old["pool"])]
+    if today["steady"] is not None:
+        pools.append((new["steady"]["pool"], old["steady"]["pool"]))
+    for of_new, of_old in pools:
+        assert len(of_new["exponents"]) == n
+        assert not of_new["exponents"][wide].any()
+        unlearned = PRIOR_PRECISION * np.eye(len(of_new["precision"]))[wide]
+        np.testing.assert_array_equal(of_new["precision"][wide], unlearned)
+        np.testing.assert_equal(pool_without(of_new, wide), of_old)
+    loaded = OnlineKDEClassifier()
+    loaded.__setstate__(before)
+    assert np.isfinite(loaded.predict_log_proba(np.hstack([X, X[::-1]]))).all()
 
 
 @pytest.mark.parametrize("n_shapes", [2, 4])

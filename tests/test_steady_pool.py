@@ -1,12 +1,15 @@
 """The pool without short memories, beside the one that follows a stream."""
 
 import copy
+import pickle
+from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy.special import expit
 
 from skokde import OnlineKDEClassifier
+from skokde._engine.neighbors import WIDTHS
 from skokde._engine.pooling import MEMORY, PRIOR_PRECISION, LogLinearPool, learn_pool
 from skokde._engine.steady_pool import EVIDENCE_LEFT, SteadyPool
 from skokde._validation import check_settings
@@ -150,7 +153,7 @@ def test_it_has_nothing_of_short_memories(parameters):
     short, steady = settings.of_short_memories, model._calibration.steady
     assert len(short) == len(steady.pool.exponents) == len(model._calibration.pool.exponents)
     n_memories = len(settings.memories)
-    n_votes = n_memories if settings.n_votes else 0
+    n_votes = len(WIDTHS) * n_memories if settings.n_votes else 0
     assert short.sum() == n_memories + len(settings.discriminating) + n_votes
     assert (steady.pool.exponents[short] == 0.0).all()
     assert (steady.pool.exponents[~short] > 0.0).any()
@@ -197,15 +200,13 @@ def test_parameters_that_change_begin_with_new_pools():
 
 
 def test_models_of_formats_without_one_get_it_with_the_next_predictions():
-    X, y = two_classes(400)
-    model = streamed(X[:300], y[:300])
-    stored = model.__getstate__()
-    calibration = {k: v for k, v in stored["_calibration"].items() if k != "steady"}
-    old = OnlineKDEClassifier()
-    old.__setstate__(stored | {"_calibration": calibration, "_format": 17})
+    path = Path(__file__).parent / "stored" / "format-17-classifier-memory.pkl"
+    with path.open("rb") as file:
+        old = pickle.load(file)["estimator"]
     assert old._calibration.steady is None
     assert old.calibration_weights_["steady"] == 0.0
-    old.partial_fit(X[300:], y[300:])
+    X, y = two_classes(100, d=3)
+    old.partial_fit(X, old.classes_[y])
     assert 0.0 < old.calibration_weights_["steady"] < 1.0
     short = check_settings(old, X.shape[1]).of_short_memories
     assert not old._calibration.steady.pool.exponents[short].any()

@@ -452,11 +452,12 @@ def test_what_the_calibration_has_learned_is_told(covariance_type, memory):
         "memory": (0,) if memory == 1.0 else (3,),
         "discriminant": (1,) if memory == 1.0 else (3,),
         "scale": (1,),
-        "neighbors": (n_shapes + (1 if memory == 1.0 else 3),),
+        "neighbors": (n_shapes + (1 if memory == 1.0 else 3), 2),
         "histograms": (1,),
         "offset": (3,),
     }
     exponents = [told[name].ravel() for name in shapes if name != "offset"]
+    exponents[list(shapes).index("neighbors")] = told["neighbors"].T.ravel()
     np.testing.assert_array_equal(np.concatenate(exponents), pool.exponents)
     np.testing.assert_array_equal(told["offset"], pool.offsets)
     assert told["contamination"] == pool.contamination

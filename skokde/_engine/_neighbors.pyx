@@ -181,12 +181,13 @@ def votes_of_near(
     Py_ssize_t n_classes,
     double n_samples,
     Py_ssize_t most,
-    double width,
+    const double[::1] widths,
 ):
     """How many of the samples that are near to points are of each class.
 
     Kernels of normal distributions weigh them, so that the nearest one has one vote: they are the
-    wider the farther the nearest samples are.
+    wider the farther the nearest samples are. By kernels of each width there are votes of their
+    own.
 
     Parameters
     ----------
@@ -204,16 +205,16 @@ def votes_of_near(
         By how many samples it goes what is near: by fewer where there are no more, or not in
         `most` components. And how many votes there are at most.
     most : int
-    width : float, positive
-        Of the kernels, as a share of the distance up to which the samples are by which it goes.
+    widths : (n_widths,) array, positive
+        Of the kernels, as shares of the distance up to which the samples are by which it goes.
 
     Returns
     -------
-    (n, n_classes) array
+    (n, n_widths, n_classes) array
     """
-    cdef Py_ssize_t n = points.shape[0], d = points.shape[1], k = others.shape[0], b, c, i, j
-    cdef Py_ssize_t itself, n_found, n_blocks = number_of_blocks(k)
-    cdef double square, total, variance, farthest
+    cdef Py_ssize_t n = points.shape[0], d = points.shape[1], k = others.shape[0], b, c, i, j, w
+    cdef Py_ssize_t itself, n_found, n_blocks = number_of_blocks(k), n_widths = widths.shape[0]
+    cdef double radius, smallest, total, variance, farthest
     check_shapes(
         d, d,
         others.shape[1] == d and counts.shape[0] == codes.shape[0] == k and k > 0 and most > 0
@@ -225,8 +226,8 @@ def votes_of_near(
     for i in range(n):
         if own[i] >= n_classes:
             raise ValueError("own must be numbers of classes, or negative")
-    out = np.zeros((n, n_classes))
-    cdef double[:, ::1] votes = out
+    out = np.zeros((n, n_widths, n_classes))
+    cdef double[:, :, ::1] votes = out
     cdef Py_ssize_t[::1] order = np.empty(k, dtype=np.intp)
     cdef Py_ssize_t[::1] starts = np.zeros(n_classes + 2, dtype=np.intp)
     sort_by_class(codes, order, starts)
@@ -250,30 +251,32 @@ def votes_of_near(
             if n_found > 0:
                 total = 0.0
                 for j in range(n_found):
-                    square = squares[nearest[j]]
+                    radius = squares[nearest[j]]
                     total += left[nearest[j]]
                     if total >= n_samples:
                         break
-                variance = width * width * square
-                square = long_dot(d, &points[i, 0], &points[i, 0])
-                variance = fmax(fmax(variance, ROUNDING * ROUNDING * square), DBL_MIN)
-                farthest = squares[nearest[0]] + 2.0 * NEGLIGIBLE * variance
-                for b in range(n_blocks):
-                    if some_within(farthest, &squares[b * TOGETHER]):
-                        normal_kernels(
-                            TOGETHER, 0.5 / variance, squares[nearest[0]], &squares[b * TOGETHER],
-                            &kernels[b * TOGETHER],
-                        )
-                    else:
-                        memset(&kernels[b * TOGETHER], 0, TOGETHER * sizeof(double))
-                total = 0.0
-                for c in range(n_classes):
-                    j = starts[c]
-                    votes[i, c] = long_dot(starts[c + 1] - j, &left[j], &kernels[j])
-                    total += votes[i, c]
-                if total > n_samples:
+                smallest = ROUNDING * ROUNDING * long_dot(d, &points[i, 0], &points[i, 0])
+                smallest = fmax(smallest, DBL_MIN)
+                for w in range(n_widths):
+                    variance = fmax(widths[w] * widths[w] * radius, smallest)
+                    farthest = squares[nearest[0]] + 2.0 * NEGLIGIBLE * variance
+                    for b in range(n_blocks):
+                        j = b * TOGETHER
+                        if some_within(farthest, &squares[j]):
+                            normal_kernels(
+                                TOGETHER, 0.5 / variance, squares[nearest[0]], &squares[j],
+                                &kernels[j],
+                            )
+                        else:
+                            memset(&kernels[j], 0, TOGETHER * sizeof(double))
+                    total = 0.0
                     for c in range(n_classes):
-                        votes[i, c] *= n_samples / total
+                        j = starts[c]
+                        votes[i, w, c] = long_dot(starts[c + 1] - j, &left[j], &kernels[j])
+                        total += votes[i, w, c]
+                    if total > n_samples:
+                        for c in range(n_classes):
+                            votes[i, w, c] *= n_samples / total
             if itself >= 0:
                 left[itself] = counts[order[itself]]
     return out

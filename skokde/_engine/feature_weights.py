@@ -16,13 +16,15 @@ from scipy.optimize import minimize
 
 from skokde._engine._feature_weights import loss_of_votes
 from skokde._engine._neighbors import nearest_components
-from skokde._engine.neighbors import N_NEAREST, PRIOR_COUNT, TINY, WIDTH, Neighbors
+from skokde._engine.neighbors import N_NEAREST, PRIOR_COUNT, TINY, Neighbors
 
 # At most so many components are predicted, each by the votes of so many that are next to it; fewer
 # where there are hundreds of features, in all of which they differ: so many numbers are held.
 MOST_PREDICTED = 1024
 N_VOTERS = 12
 MOST_DIFFERENCES = 1_000_000
+# Of the kernels by which they vote, between the widths by which samples vote for classes.
+WIDTH = 1 / 3
 # Logarithms of weights have a standard normal distribution before any prediction, and are never
 # farther from zero than this. They change by no more than so much at a time, since samples that
 # were far by the weights before are left out: nothing would tell that they come near.

@@ -3,7 +3,10 @@
 Not in the paper. A density tells how far a row is from all samples of a class, as its kernels have
 it: one width for all places, and each class has its own. Of which class the nearest samples are,
 at whatever distance, needs neither, and few of them are never too sure. They vote by kernels that
-all classes share, and whose width is in proportion to the distance of the nearest ones.
+all classes share, and whose width is in proportion to the distance of the nearest ones. What
+proportion is best depends on the data: narrow kernels are, where classes hardly overlap or features
+are many, whose distances differ little, and wide ones where many samples together tell more than
+the nearest. Both vote.
 
 Distances are of two kinds. In one each feature counts by itself, in the other, if covariances have
 correlations, what is whitened by that within the classes. Both count for more along features, or
@@ -28,8 +31,9 @@ from skokde._engine.whitening import FactorFrame, Frame
 
 # What is near goes by so many samples, in no more components. There are no more votes.
 N_NEAREST = 8
-# Of the kernels by which samples vote, as a share of the distance up to which these are.
-WIDTH = 1 / 3
+# Of the kernels by which samples vote, as shares of the distance up to which these are. Each is a
+# vote of its own.
+WIDTHS = np.array([1 / 4, 1 / 2])
 # The shares of the classes among all samples vote as so many samples.
 PRIOR_COUNT = 0.1
 # From the center: what is farther is as if it were no farther, as a square must not overflow.
@@ -174,19 +178,21 @@ class Neighbors(NamedTuple):
 
         Returns
         -------
-        (n, n_classes) array
+        (n_widths, n, n_classes) array
             Zero, where nothing is known of a row, and for classes without a sample.
         """
         own = np.full(len(X), -1) if own is None else own
-        votes, ratios = self._votes(X, own), np.zeros((len(X), len(self.shares)))
-        totals = votes.sum(axis=1, keepdims=True) + PRIOR_COUNT
-        seen = self.shares > 0.0
-        ratios[:, seen] = np.log((votes[:, seen] / self.shares[seen] + PRIOR_COUNT) / totals)
+        votes = self._votes(X, own).transpose(1, 0, 2)
+        ratios, seen = np.zeros(votes.shape), self.shares > 0.0
+        totals = votes.sum(axis=2, keepdims=True) + PRIOR_COUNT
+        ratios[..., seen] = np.log((votes[..., seen] / self.shares[seen] + PRIOR_COUNT) / totals)
         return ratios
 
     def _votes(self, X: np.ndarray, own: np.ndarray) -> np.ndarray:
+        """Votes (n, n_widths, n_classes) for the classes."""
+        shape = len(WIDTHS), len(self.shares)
         if not len(self.points):
-            return np.zeros((len(X), len(self.shares)))
+            return np.zeros((len(X), *shape))
         if np.isnan(X).any():
 
             def of_known(features: np.ndarray, rows: np.ndarray, own: np.ndarray) -> np.ndarray:
@@ -194,7 +200,7 @@ class Neighbors(NamedTuple):
                 known = self if len(features) == X.shape[1] else self.marginal(features)
                 return known._votes(rows, own)
 
-            return by_known_features(X, of_known, self.shares.shape, own)
+            return by_known_features(X, of_known, shape, own)
         return votes_of_near(
             self.metric.points(X),
             self.points,
@@ -204,5 +210,5 @@ class Neighbors(NamedTuple):
             len(self.shares),
             N_NEAREST,
             N_NEAREST,
-            WIDTH,
+            WIDTHS,
         )

@@ -12,6 +12,7 @@ from skokde._engine.bandwidth import Rule
 from skokde._engine.covariance import CovarianceStructure, DiagonalCovariance
 from skokde._engine.histograms import Histograms
 from skokde._engine.mixture import Mixture
+from skokde._engine.neighbors import WIDTHS
 from skokde._engine.outliers import Moments
 from skokde._engine.transformation import Transformation
 
@@ -178,14 +179,19 @@ class Settings(NamedTuple):
         return 1 if isinstance(self.structure, DiagonalCovariance) else 2
 
     @property
-    def n_votes(self) -> int:
-        """How many votes are pooled: of all samples by each distance, and of others.
+    def n_voters(self) -> int:
+        """How many groups of samples vote: all of them by each distance, and others.
 
         These vote by the distance of features. They are short memories; in place of the shortest
         one, which has too few samples of a class, the newest rows of all classes vote, as long as
         it remembers. If there are no memories it is a sample of all rows.
         """
         return self.n_distances + (max(len(self.memories), 1) if self.n_distances else 0)
+
+    @property
+    def n_votes(self) -> int:
+        """How many votes are pooled: of all voters by kernels of each width."""
+        return len(WIDTHS) * self.n_voters
 
     @property
     def ends_of_terms(self) -> list[int]:
@@ -206,11 +212,12 @@ class Settings(NamedTuple):
             _, groups, memories, discriminants, scale, votes = self.ends_of_terms
             short[groups:memories] = True
             short[memories + 1 : discriminants] = True
-            short[scale + self.n_distances : votes] = True
+            of_voters = np.arange(self.n_voters) >= self.n_distances
+            short[scale:votes] = np.tile(of_voters, len(WIDTHS))
         return short
 
-    def distance_of_vote(self, number: int) -> int:
-        """The number of the distance that a vote goes by: that of features is the first one."""
+    def distance_of_voters(self, number: int) -> int:
+        """The number of the distance that voters go by: that of features is the first one."""
         return number if number < self.n_distances else 0
 
     @property
