@@ -15,7 +15,7 @@ from skokde._engine.discriminants import Discriminants
 from skokde._engine.histograms import Histograms
 from skokde._engine.kde import KDE, in_boxes, in_parts
 from skokde._engine.mixture import Mixture
-from skokde._engine.neighbors import WIDTHS, Neighbors
+from skokde._engine.neighbors import VOTE_WIDTHS, Neighbors
 from skokde._engine.pooling import LogLinearPool
 from skokde._engine.state import Settings
 from skokde._engine.transformation import Transformation
@@ -269,7 +269,7 @@ class ClassScorer(NamedTuple):
         """What is pooled last (n_terms, n, n_classes); zero if it is not used."""
         n_votes, histograms = self.settings.n_votes, self.settings.histograms
         out = np.zeros((len(used), len(X), len(self.class_count)))
-        of_widths = len(WIDTHS), self.settings.n_voters
+        of_widths = len(VOTE_WIDTHS), self.settings.n_voters
         votes = out[:n_votes].reshape(*of_widths, *out.shape[1:])
         for number in np.flatnonzero(used[:n_votes].reshape(of_widths).any(axis=0)).tolist():
             votes[:, number] = self.log_ratios_of_neighbors(X, number)
@@ -284,7 +284,7 @@ class ClassScorer(NamedTuple):
             ("neighbors", number), self.settings.key, lambda: self._neighbors(number)
         )
         seen = classes.are_seen()
-        out = np.zeros((len(WIDTHS), len(X), len(seen)))
+        out = np.zeros((len(VOTE_WIDTHS), len(X), len(seen)))
 
         def vote(part: np.ndarray) -> None:
             out[np.ix_(np.arange(len(out)), part, seen)] = neighbors.log_ratios(X[part])

@@ -33,7 +33,7 @@ from skokde._engine.whitening import FactorFrame, Frame
 N_NEAREST = 8
 # Of the kernels by which samples vote, as shares of the distance up to which these are. Each is a
 # vote of its own.
-WIDTHS = np.array([1 / 4, 1 / 2])
+VOTE_WIDTHS = np.array([1 / 4, 1 / 2])
 # The shares of the classes among all samples vote as so many samples.
 PRIOR_COUNT = 0.1
 # From the center: what is farther is as if it were no farther, as a square must not overflow.
@@ -190,7 +190,7 @@ class Neighbors(NamedTuple):
 
     def _votes(self, X: np.ndarray, own: np.ndarray) -> np.ndarray:
         """Votes (n, n_widths, n_classes) for the classes."""
-        shape = len(WIDTHS), len(self.shares)
+        shape = len(VOTE_WIDTHS), len(self.shares)
         if not len(self.points):
             return np.zeros((len(X), *shape))
         if np.isnan(X).any():
@@ -210,5 +210,5 @@ class Neighbors(NamedTuple):
             len(self.shares),
             N_NEAREST,
             N_NEAREST,
-            WIDTHS,
+            VOTE_WIDTHS,
         )

@@ -218,12 +218,13 @@ def next_level(state: State, settings: Settings) -> int:
     level, mixture = state.level, state.mixture
     if not settings.n_levels:
         return level
-    of_no_use = OF_NO_USE
-    if mixture.counts.sum() < GROWN_UP:
+    if mixture.counts.sum() >= GROWN_UP:
+        of_no_use = OF_NO_USE
+    elif settings.of_class:
+        of_no_use = 0.0
+    else:
         large = are_large(settings.structure, mixture.n_features)
         of_no_use = WORTH_THE_PRICE if large else NEXT_TO_NOTHING
-        if settings.of_class:
-            of_no_use = 0.0
     counts, _, _ = by_kind(state.expert_counts, settings)
     shares = np.cumsum(counts.sum(axis=(0, 2))) / counts.sum()
     if level + 2 < settings.n_levels and shares[level + 1] < of_no_use:
