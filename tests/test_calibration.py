@@ -751,7 +751,7 @@ def wrong_by_chance(n, share, seed=0):
 def test_labels_that_are_wrong_by_chance_are_allowed_for(monkeypatch):
     # Votes of the nearest samples, and histograms, have wrong labels in them; without these the
     # pool finds a share.
-    monkeypatch.setattr(Settings, "n_votes", 0)
+    monkeypatch.setattr(Settings, "n_voters", 0)
     monkeypatch.setattr(Settings, "pools_histograms", False)
     X, y, noisy, _ = wrong_by_chance(3000, 0.05)
     clean, classifier = (OnlineKDEClassifier().fit(X, labels) for labels in (y, noisy))

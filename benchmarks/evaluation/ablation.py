@@ -50,6 +50,14 @@ SETS = (
     "cancer",
     "digits",
 )
+# Modules that have the widths of the kernels by which samples vote.
+USING_VOTE_WIDTHS = (
+    "_class_scorer",
+    "_classifier",
+    "_engine.neighbors",
+    "_engine.state",
+    "_persistence",
+)
 # Only one shuffle of these.
 LARGE = ("white", "letter")
 STREAM_SHARE = 2.0 / 3.0
@@ -186,7 +194,10 @@ VARIANTS: dict[str, Variant] = {
         {}, {DISCRIMINANTS + "log_ratios_by_scale": _none_of_discriminants}
     ),
     "no votes of the nearest samples in the pool": Variant(
-        {}, {"skokde._engine.state.Settings.n_votes": 0}
+        {}, {"skokde._engine.state.Settings.n_voters": 0}
+    ),
+    "votes by kernels of one width, a third": Variant(
+        {}, {f"skokde.{module}.VOTE_WIDTHS": np.array([1 / 3]) for module in USING_VOTE_WIDTHS}
     ),
     "votes by distances without weights of features": Variant(
         {}, {"skokde._pooled_ratios.learn_feature_weights": _equal_weights}
