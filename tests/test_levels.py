@@ -172,10 +172,15 @@ def level_after(shares, level, n_samples, d=1, Estimator=OnlineKDEDensity):
     counts = np.full(settings.n_experts, 1e-3)
     estimates = np.array(shares)[None, :, None] * np.ones((n_shapes, 1, rule.n_widths))
     counts[: estimates.size] = estimates.ravel()
+    state = state_of(n_samples, level, settings, d)._replace(expert_counts=counts)
+    return next_level(state, settings)
+
+
+def state_of(n_samples, level, settings, d):
+    """A model of one component that stands for so many samples."""
     state = empty_state(d, settings)
     mixture = state.mixture._replace(counts=np.array([n_samples]), means=np.zeros((1, d)))
-    state = state._replace(level=level, expert_counts=counts, mixture=mixture)
-    return next_level(state, settings)
+    return state._replace(level=level, mixture=mixture)
 
 
 @pytest.mark.parametrize(
@@ -237,15 +242,21 @@ def test_merged_models_get_coarser_where_nothing_is_lost(level, better_by, count
     log_densities = np.zeros((50, settings.n_experts))
     log_densities[:, finer[:, : level + 1].ravel()] = better_by
     predicted = Predicted(log_densities, counts)
-    assert next_level_if_merged(predicted, level, settings) == level + (better_by < 1.0)
+    state = state_of(counts.sum(), level, settings, 2)
+    assert next_level_if_merged(predicted, state, settings) == level + (better_by < 1.0)
+    # Young classes do not.
+    of_class = settings._replace(of_class=True)
+    assert next_level_if_merged(predicted, state, of_class) == level
+    grown_up = state_of(GROWN_UP, level, settings, 2)
+    assert next_level_if_merged(predicted, grown_up, of_class) == level + (better_by < 1.0)
     # What a coarser one does not know at all is lost.
     log_densities[:, finer[:, level + 1 :].ravel()] = -np.inf
     log_densities[0, finer[:, : level + 1].ravel()] = -np.inf  # and what none knows is not
     _, gaussians, shrunk = by_kind(np.arange(settings.n_experts), settings)
     log_densities[:, np.append(gaussians, shrunk).astype(int)] = -20.0
-    assert next_level_if_merged(predicted, level, settings) == level
+    assert next_level_if_merged(predicted, state, settings) == level
     highest = N_LEVELS - 2
-    assert next_level_if_merged(predicted, highest, settings) == highest
+    assert next_level_if_merged(predicted, state._replace(level=highest), settings) == highest
 
 
 @pytest.mark.parametrize(

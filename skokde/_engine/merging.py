@@ -154,7 +154,7 @@ def merged_at_once(states: Sequence[State], settings: Settings) -> Merged:
         expert_counts = credited(state, settings, by_rest, EM_STEPS_AT_ONCE)
         state = state._replace(expert_counts=expert_counts)
         if several and by_rest is not None:
-            level = next_level_if_merged(by_rest, state.level, settings)
+            level = next_level_if_merged(by_rest, state, settings)
             state = state._replace(level=level)
     predicted = state
     if several or state.mixture.n_components > state.limit:

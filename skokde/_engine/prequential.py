@@ -218,11 +218,10 @@ def next_level(state: State, settings: Settings) -> int:
     level, mixture = state.level, state.mixture
     if not settings.n_levels:
         return level
-    if mixture.counts.sum() >= GROWN_UP:
-        of_no_use = OF_NO_USE
-    elif settings.of_class:
+    of_no_use = OF_NO_USE
+    if stays_fine(state, settings):
         of_no_use = 0.0
-    else:
+    elif mixture.counts.sum() < GROWN_UP:
         large = are_large(settings.structure, mixture.n_features)
         of_no_use = WORTH_THE_PRICE if large else NEXT_TO_NOTHING
     counts, _, _ = by_kind(state.expert_counts, settings)
@@ -232,14 +231,20 @@ def next_level(state: State, settings: Settings) -> int:
     return level - 1 if level and shares[level] > MOST_OF_USE else level
 
 
-def next_level_if_merged(predicted: Predicted, level: int, settings: Settings) -> int:
+def stays_fine(state: State, settings: Settings) -> bool:
+    """Whether it is a class that gives up no threshold yet, see `GROWN_UP`."""
+    return settings.of_class and state.mixture.counts.sum() < GROWN_UP
+
+
+def next_level_if_merged(predicted: Predicted, state: State, settings: Settings) -> int:
     """The number of the threshold to compress merged models by, as what was predicted says.
 
     The next one is taken where next to nothing is lost without the present one and those below: of
     the likelihood of mixtures whose weights are as these predictions want them. By the weights of
     the experts alone it is not told: those of estimates that are equally good remain equal.
     """
-    if level + 2 >= settings.n_levels:
+    level = state.level
+    if level + 2 >= settings.n_levels or stays_fine(state, settings):
         return level
     log_densities, counts = predicted
     prior = prior_counts(settings)
