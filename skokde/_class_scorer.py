@@ -269,10 +269,10 @@ class ClassScorer(NamedTuple):
         """What is pooled last (n_terms, n, n_classes); zero if it is not used."""
         n_votes, histograms = self.settings.n_votes, self.settings.histograms
         out = np.zeros((len(used), len(X), len(self.class_count)))
-        of_widths = len(VOTE_WIDTHS), self.settings.n_voters
-        votes = out[:n_votes].reshape(*of_widths, *out.shape[1:])
-        for number in np.flatnonzero(used[:n_votes].reshape(of_widths).any(axis=0)).tolist():
-            votes[:, number] = self.log_ratios_of_neighbors(X, number)
+        votes = out[:n_votes].reshape(-1, len(VOTE_WIDTHS), *out.shape[1:])
+        of_voters = used[:n_votes].reshape(-1, len(VOTE_WIDTHS)).any(axis=1)
+        for number in np.flatnonzero(of_voters).tolist():
+            votes[number] = self.log_ratios_of_neighbors(X, number)
         if histograms is not None and used[n_votes:].any():
             out[n_votes] = self._log_ratios_of_histograms(X, histograms)
         return out

@@ -671,7 +671,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
             "memory": memory,
             "discriminant": discriminant,
             "scale": scale,
-            "neighbors": neighbors.reshape(len(VOTE_WIDTHS), settings.n_voters).T,
+            "neighbors": neighbors.reshape(-1, len(VOTE_WIDTHS)),
             "histograms": histograms,
             "offset": pool.offsets.copy(),
             "contamination": pool.contamination,

@@ -72,9 +72,7 @@ def log_ratios_besides(
         else:
             voters = [voters_of(state, settings, number) for state in states]
             votes.append(Neighbors.of(voters, metric).log_ratios(X, own))
-    terms = [*discriminants.log_ratios(X)]
-    for of_width in zip(*votes, strict=True):
-        terms += of_width
+    terms = [*discriminants.log_ratios(X), *(ratios for of_voters in votes for ratios in of_voters)]
     if settings.histograms is not None:
         in_histograms = own if in_histograms is None else in_histograms
         terms.append(settings.histograms.log_ratios(X, in_histograms))

@@ -389,7 +389,7 @@ def _from_18(state: dict[str, Any]) -> dict[str, Any]:
 
 
 def _from_19(state: dict[str, Any]) -> dict[str, Any]:
-    """With votes by wide kernels, which stand after those there were."""
+    """With votes by wide kernels, which stand after the votes that there were of the same voters."""
     if "_calibration" not in state:
         return state
     calibration, has_memories = state["_calibration"], state["_class_memory"] is not None
@@ -398,9 +398,15 @@ def _from_19(state: dict[str, Any]) -> dict[str, Any]:
     # If the covariance is not known yet, nothing has been learned.
     if shape and n > TERMS_WITHOUT_VOTES_OF_19[has_memories]:
         n_voters = DISTANCES_OF_19[len(shape) == 1] + OTHER_VOTERS_OF_19[has_memories]
-        new = {"pool": _with_densities(pool, n - 1, n_voters)}
-        steady = calibration["steady"]
+        new, steady = {"pool": _with_wide_votes_of_20(pool, n_voters)}, calibration["steady"]
         if steady:
-            new["steady"] = steady | {"pool": _with_densities(steady["pool"], n - 1, n_voters)}
+            new["steady"] = steady | {"pool": _with_wide_votes_of_20(steady["pool"], n_voters)}
         calibration = calibration | new
     return state | {"_calibration": calibration}
+
+
+def _with_wide_votes_of_20(pool: dict[str, Any], n_voters: int) -> dict[str, Any]:
+    last = len(pool["exponents"]) - 1  # of histograms
+    for place in range(last, last - n_voters, -1):
+        pool = _with_densities(pool, place, 1)
+    return pool

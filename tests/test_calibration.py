@@ -260,7 +260,7 @@ def by_hand(X, y, n_classes, parameters):
             of_sample = Neighbors.of_rows(*kept, metric).log_ratios(X[rows])
             of_sample[:, own >= 0] = 0.0  # which it knows, and what came next to them
             by_voters.append(of_sample if votes else np.zeros_like(of_sample))
-            others += [of_voters[width] for width in range(2) for of_voters in by_voters]
+            others += [ratios for of_voters in by_voters for ratios in of_voters]
             sampled += range(start, end)
         if settings.pools_histograms:
             # In bins of all rows, as long as components are samples, and then in the last of these.

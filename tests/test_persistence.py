@@ -383,7 +383,8 @@ def calibration_of_today(covariance_type, bandwidth, memory):
 def places_of_later_votes(exponents, n_votes, memory):
     """In a pool of today, of memories or of a sample and by wide kernels, before histograms."""
     n = len(exponents) - 1
-    return np.arange(n - n_later_votes(n_votes, memory), n)
+    votes = np.arange(n - n_votes - n_later_votes(n_votes, memory), n)
+    return np.setdiff1d(votes, votes[: 2 * n_votes : 2])
 
 
 def n_transformed_since_18(calibration, n_votes):
@@ -542,9 +543,10 @@ def test_pools_of_low_rank_of_format_18_have_the_densities_of_today(n_shapes, me
     new = upgraded(stored)["_calibration"]
     kept = np.delete(np.arange(n + 3), np.arange(2, 2 + n_gone))
     exponents, precision = new["pool"]["exponents"], new["pool"]["precision"]
-    first = [0.0] * 4 + [1.0, 2.0, *range(3 + n_gone, n)]
-    assert exponents.tolist() == [*first, *[0.0] * n_wide, float(n)]
-    of_new = np.r_[:4, len(first) : len(first) + n_wide]
+    votes = [weight for of_narrow in range(n - n_wide, n) for weight in (of_narrow, 0.0)]
+    others = [1.0, 2.0, *range(3 + n_gone, n - n_wide)]
+    assert exponents.tolist() == [*[0.0] * 4, *others, *votes, n]
+    of_new = np.r_[:4, n_today - 2 * n_wide : n_today - 1 : 2]
     of_old = np.delete(np.arange(n_today + 3), of_new)
     np.testing.assert_array_equal(
         precision[np.ix_(of_old, of_old)], old["precision"][np.ix_(kept, kept)]
@@ -561,9 +563,9 @@ def test_pools_of_format_19_have_votes_by_wide_kernels(covariance_type, bandwidt
     classifier = OnlineKDEClassifier(covariance_type=covariance_type, **parameters)
     stored = classifier.fit(np.hstack([X, X[::-1]]), y).__getstate__()
     today = stored["_calibration"]
-    # They stand before histograms, the last term.
-    n, n_wide = len(today["pool"]["exponents"]), len(classifier.calibration_weights_["neighbors"])
-    wide = np.arange(n - 1 - n_wide, n - 1)
+    # They stand after narrow ones of the same voters, and histograms after all votes.
+    n, n_voters = len(today["pool"]["exponents"]), len(classifier.calibration_weights_["neighbors"])
+    wide = np.arange(n - 2 * n_voters, n - 1, 2)
     old = today | {"pool": pool_without(today["pool"], wide)}
     if today["steady"] is not None:
         steady = today["steady"]

@@ -212,8 +212,7 @@ class Settings(NamedTuple):
             _, groups, memories, discriminants, scale, votes = self.ends_of_terms
             short[groups:memories] = True
             short[memories + 1 : discriminants] = True
-            of_voters = np.arange(self.n_voters) >= self.n_distances
-            short[scale:votes] = np.tile(of_voters, len(VOTE_WIDTHS))
+            short[scale + len(VOTE_WIDTHS) * self.n_distances : votes] = True
         return short
 
     def distance_of_voters(self, number: int) -> int:
