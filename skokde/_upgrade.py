@@ -389,7 +389,7 @@ def _from_18(state: dict[str, Any]) -> dict[str, Any]:
 
 
 def _from_19(state: dict[str, Any]) -> dict[str, Any]:
-    """With votes by wide kernels, which stand after the votes that there were of the same voters."""
+    """With votes by wide kernels, which stand after those by narrow ones of the same voters."""
     if "_calibration" not in state:
         return state
     calibration, has_memories = state["_calibration"], state["_class_memory"] is not None
