@@ -15,7 +15,7 @@ covariances, too (`--covariance-type diag`), it needs least, and predicts 94.5 %
 The default bandwidth gives each pixel a width in proportion to its spread in the class, which is
 hardly known after a few images: more than half of the mistakes are made among the first 300 digits.
 All pixels have the same unit, which no rule can know, but which you can tell: spherical covariances
-(`--covariance-type spherical`) predict 96.5 and 96.7 % in two other orders (`--seed 1`, `--seed 2`) in
+(`--covariance-type spherical`) predict 96.5 and 96.7 % in two other orders (`--seed 1` and `2`) in
 place of 96.0 and 96.1 %. `--bandwidth 4`, a kernel of 4 grey levels in every pixel, predicts 96.9 %
 of this one, and 99.1 % of the second half; but its width was chosen by looking at this very stream,
 so that is no fair figure.
