@@ -419,8 +419,8 @@ def test_probabilities_are_those_of_the_pool(covariance_type, threshold):
     assert s > 0.0
     t = np.delete(pool.exponents, len(log_densities))
     log_densities.append(by_scale)
-    for number in range(votes):
-        log_densities.append(classifier._scorer().log_ratios_of_neighbors(new, number))
+    for number in range(settings.n_voters):
+        log_densities += list(classifier._scorer().log_ratios_of_neighbors(new, number))
     if histograms:
         log_densities.append(settings.histograms.log_ratios(new))
     tempered = sum(t_j * logs for t_j, logs in zip(t, log_densities, strict=True))
@@ -479,7 +479,7 @@ def test_before_the_first_window_ends_it_is_bayes_rule_tempered():
         first = settings.first_exponents[: len(exponents)]
         np.testing.assert_allclose(first, exponents, rtol=1e-15)
         pool = classifier._calibration.pool.adapted(settings.first_exponents)
-        np.testing.assert_allclose(pool.weights, [*exponents, *[0.0] * 9], rtol=1e-15)
+        np.testing.assert_allclose(pool.weights, [*exponents, *[0.0] * 12], rtol=1e-15)
         exponents = power * exponents + (1.0 - power) * np.repeat([0.0, 1 / 4, 0.0], 2)
         densities = [d._class_density(settings) for d in classifier.estimators_]
         logs = np.column_stack([density.log_densities(X) @ exponents for density in densities])
@@ -496,9 +496,9 @@ def test_before_the_first_window_ends_it_is_bayes_rule_tempered():
 @pytest.mark.parametrize(
     ("covariance_type", "cautious"),
     [
-        ("full", [0.0, 0.0, 0.25, 0.25, 0.0, 0.0, 0.5, 0.0, 0.0, 0.0, 0.0, 0.0]),
-        ("diag", [0.0, 0.0, 0.25, 0.25, 0.5, 0.0, 0.0, 0.0, 0.0]),
-        ("lowrank", [0.0, 0.0, 0.25, 0.25, 0.0, 0.0, 0.5, 0.0, 0.0, 0.0, 0.0, 0.0]),
+        ("full", [0.0, 0.0, 0.25, 0.25, 0.0, 0.0, 0.5, *8 * [0.0]]),
+        ("diag", [0.0, 0.0, 0.25, 0.25, 0.5, *6 * [0.0]]),
+        ("lowrank", [0.0, 0.0, 0.25, 0.25, 0.0, 0.0, 0.5, *8 * [0.0]]),
     ],
 )
 def test_few_rows_tell_nothing_of_correlations(covariance_type, cautious):
