@@ -165,7 +165,7 @@ def test_votes_of_near(d, n_samples, most):
         points, others = others[:12] + (np.arange(12) % 2.0)[:, None], others.astype(float)
         counts, codes = rng.choice([0.1, 1.0, 2.5], size=40), intp(rng.integers(0, 3, size=40))
         own = intp(np.where(np.arange(12) % 4, -1, codes[:12]))
-        arguments = points, others, counts, codes, own, 4, n_samples, most, WIDTHS
+        arguments = points, others, counts, codes, own, 4, n_samples, most, 0.4, 3
         got, expected = (f.votes_of_near(*arguments) for f in (_neighbors, twins))
         np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-12)
         assert (got.sum(axis=2) <= n_samples * (1.0 + 1e-12)).all()
@@ -229,18 +229,18 @@ def test_loss_of_votes(d, n_voters):
 def test_no_sample_votes_for_itself_alone():
     point = np.ones((1, 2))
     for counts, expected in ((1.0, 0.0), (0.3, 0.0), (2.5, 1.5)):
-        arguments = point, point, np.array([counts]), intp([1]), intp([1]), 2, 8.0, 8, WIDTHS
+        arguments = point, point, np.array([counts]), intp([1]), intp([1]), 2, 8.0, 8, 0.4, 3
         votes = _neighbors.votes_of_near(*arguments)
-        np.testing.assert_array_equal(votes, [len(WIDTHS) * [[0.0, expected]]])
+        np.testing.assert_array_equal(votes, [3 * [[0.0, expected]]])
 
 
 def test_numbers_that_are_no_classes_do_not_vote():
     arguments = np.zeros((1, 2)), np.zeros((2, 2)), np.ones(2)
     for codes in (intp([0, 2]), intp([-1, 0])):
         with pytest.raises(ValueError, match="codes must be numbers of classes"):
-            _neighbors.votes_of_near(*arguments, codes, intp([-1]), 2, 1.0, 1, WIDTHS)
+            _neighbors.votes_of_near(*arguments, codes, intp([-1]), 2, 1.0, 1, 0.4, 3)
     with pytest.raises(ValueError, match="own must be numbers of classes"):
-        _neighbors.votes_of_near(*arguments, intp([0, 1]), intp([2]), 2, 1.0, 1, WIDTHS)
+        _neighbors.votes_of_near(*arguments, intp([0, 1]), intp([2]), 2, 1.0, 1, 0.4, 3)
 
 
 def random_partitions(rng, n, n_resolutions):
@@ -1450,8 +1450,8 @@ def entries(covariance_type):
         ),
         Entry(
             _neighbors.votes_of_near,
-            (means[:5], means, weights, members % 3, members[:5] % 3, 3, 0.5, 4, WIDTHS),
-            free=(0, 4, 8),
+            (means[:5], means, weights, members % 3, members[:5] % 3, 3, 0.5, 4, 0.4, 3),
+            free=(0, 4),
         ),
         Entry(
             _expert_weights.mixture_weights,

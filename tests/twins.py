@@ -849,8 +849,8 @@ def assert_details_match(mixture, covariance_type, rtol=1e-10):
         assert_same_moments(got, expected, covariance_type, rtol)
 
 
-def votes_of_near(points, others, counts, codes, own, n_classes, n_samples, most, widths):
-    votes = np.zeros((len(points), len(widths), n_classes))
+def votes_of_near(points, others, counts, codes, own, n_classes, n_samples, most, width, n_widths):
+    votes = np.zeros((len(points), n_widths, n_classes))
     for i, point in enumerate(points):
         squares, left = ((point - others) ** 2).sum(axis=1), counts.copy()
         of_own = np.flatnonzero(codes == own[i])
@@ -864,9 +864,11 @@ def votes_of_near(points, others, counts, codes, own, n_classes, n_samples, most
         order = np.argsort(squares, kind="stable")[:most]
         last = order[np.cumsum(left[order]) >= n_samples]
         radius = squares[last[0] if len(last) else order[-1]]
-        for number, width in enumerate(widths):
-            variance = max(width**2 * radius, 1e-18 * point @ point, np.finfo(float).tiny)
-            kernels = left * np.exp(-0.5 * (squares - squares.min()) / variance)
+        widest = max(width**2 * radius, 1e-18 * point @ point, np.finfo(float).tiny)
+        for number in range(n_widths):
+            # Half as wide is a quarter of the variance.
+            kernels = np.exp(-0.5 * (squares - squares.min()) / widest)
+            kernels = left * kernels ** (4.0 ** (n_widths - 1 - number))
             of_width = np.bincount(codes[some], kernels, minlength=n_classes)
             votes[i, number] = of_width * min(1.0, n_samples / of_width.sum())
     return votes

@@ -52,6 +52,7 @@ SETS = (
 )
 # Modules that have the widths of the kernels by which samples vote.
 USING_VOTE_WIDTHS = (
+    "_calibration",
     "_class_scorer",
     "_classifier",
     "_engine.neighbors",
@@ -197,7 +198,7 @@ VARIANTS: dict[str, Variant] = {
         {}, {"skokde._engine.state.Settings.n_voters": 0}
     ),
     "votes by kernels of one width, a third": Variant(
-        {}, {f"skokde.{module}.VOTE_WIDTHS": np.array([1 / 3]) for module in USING_VOTE_WIDTHS}
+        {}, {f"skokde.{module}.VOTE_WIDTHS": (1 / 3,) for module in USING_VOTE_WIDTHS}
     ),
     "votes by distances without weights of features": Variant(
         {}, {"skokde._pooled_ratios.learn_feature_weights": _equal_weights}

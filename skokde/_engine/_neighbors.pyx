@@ -181,7 +181,8 @@ def votes_of_near(
     Py_ssize_t n_classes,
     double n_samples,
     Py_ssize_t most,
-    const double[::1] widths,
+    double width,
+    Py_ssize_t n_widths,
 ):
     """How many of the samples that are near to points are of each class.
 
@@ -205,16 +206,19 @@ def votes_of_near(
         By how many samples it goes what is near: by fewer where there are no more, or not in
         `most` components. And how many votes there are at most.
     most : int
-    widths : (n_widths,) array, positive
-        Of the kernels, as shares of the distance up to which the samples are by which it goes.
+    width : float, positive
+        Of the widest kernels, as a share of the distance up to which the samples are by which it
+        goes.
+    n_widths : int
+        How many there are, each half as wide as the next.
 
     Returns
     -------
     (n, n_widths, n_classes) array
     """
     cdef Py_ssize_t n = points.shape[0], d = points.shape[1], k = others.shape[0], b, c, i, j, w
-    cdef Py_ssize_t itself, n_found, n_blocks = number_of_blocks(k), n_widths = widths.shape[0]
-    cdef double radius, smallest, total, variance, farthest
+    cdef Py_ssize_t itself, n_found, n_blocks = number_of_blocks(k)
+    cdef double square, total, variance, farthest
     check_shapes(
         d, d,
         others.shape[1] == d and counts.shape[0] == codes.shape[0] == k and k > 0 and most > 0
@@ -251,24 +255,27 @@ def votes_of_near(
             if n_found > 0:
                 total = 0.0
                 for j in range(n_found):
-                    radius = squares[nearest[j]]
+                    square = squares[nearest[j]]
                     total += left[nearest[j]]
                     if total >= n_samples:
                         break
-                smallest = ROUNDING * ROUNDING * long_dot(d, &points[i, 0], &points[i, 0])
-                smallest = fmax(smallest, DBL_MIN)
-                for w in range(n_widths):
-                    variance = fmax(widths[w] * widths[w] * radius, smallest)
-                    farthest = squares[nearest[0]] + 2.0 * NEGLIGIBLE * variance
-                    for b in range(n_blocks):
-                        j = b * TOGETHER
-                        if some_within(farthest, &squares[j]):
-                            normal_kernels(
-                                TOGETHER, 0.5 / variance, squares[nearest[0]], &squares[j],
-                                &kernels[j],
-                            )
-                        else:
-                            memset(&kernels[j], 0, TOGETHER * sizeof(double))
+                variance = width * width * square
+                square = long_dot(d, &points[i, 0], &points[i, 0])
+                variance = fmax(fmax(variance, ROUNDING * ROUNDING * square), DBL_MIN)
+                farthest = squares[nearest[0]] + 2.0 * NEGLIGIBLE * variance
+                for b in range(n_blocks):
+                    if some_within(farthest, &squares[b * TOGETHER]):
+                        normal_kernels(
+                            TOGETHER, 0.5 / variance, squares[nearest[0]], &squares[b * TOGETHER],
+                            &kernels[b * TOGETHER],
+                        )
+                    else:
+                        memset(&kernels[b * TOGETHER], 0, TOGETHER * sizeof(double))
+                for w in range(n_widths - 1, -1, -1):
+                    if w < n_widths - 1:
+                        for j in range(n_blocks * TOGETHER):  # half as wide
+                            kernels[j] *= kernels[j]
+                            kernels[j] *= kernels[j]
                     total = 0.0
                     for c in range(n_classes):
                         j = starts[c]

@@ -31,9 +31,9 @@ from skokde._engine.whitening import FactorFrame, Frame
 
 # What is near goes by so many samples, in no more components. There are no more votes.
 N_NEAREST = 8
-# Of the kernels by which samples vote, as shares of the distance up to which these are. Each is a
-# vote of its own.
-VOTE_WIDTHS = np.array([1 / 4, 1 / 2])
+# Of the kernels by which samples vote, as shares of the distance up to which these are, each half
+# of the next. Each is a vote of its own.
+VOTE_WIDTHS = (1 / 4, 1 / 2)
 # The shares of the classes among all samples vote as so many samples.
 PRIOR_COUNT = 0.1
 # From the center: what is farther is as if it were no farther, as a square must not overflow.
@@ -210,5 +210,6 @@ class Neighbors(NamedTuple):
             len(self.shares),
             N_NEAREST,
             N_NEAREST,
-            VOTE_WIDTHS,
+            VOTE_WIDTHS[-1],
+            len(VOTE_WIDTHS),
         )
