@@ -31,7 +31,7 @@ from skokde._engine.class_density import (
 from skokde._engine.estimates import discriminant_moments
 from skokde._engine.histograms import Histograms
 from skokde._engine.kde import in_boxes
-from skokde._engine.neighbors import VOTE_WIDTHS
+from skokde._engine.neighbors import N_VOTE_WIDTHS
 from skokde._engine.outliers import Moments, inlier_moments
 from skokde._engine.pooling import LogLinearPool, learn_pool
 from skokde._engine.recent import counts_of_runs
@@ -236,7 +236,7 @@ class Calibration(NamedTuple):
     def without_rows(self) -> Calibration:
         """What has been learned, without the rows of which it was and those that wait."""
         # The votes of a sample stand before histograms in the pool.
-        n = int(self.histograms is not None) if self.sample is None else 1 + len(VOTE_WIDTHS)
+        n = int(self.histograms is not None) if self.sample is None else 1 + N_VOTE_WIDTHS
         return self._replace(
             pool=self.pool.without_last(n),
             steady=self.steady and self.steady.without_last(n),

@@ -15,7 +15,7 @@ from skokde._engine.discriminants import Discriminants
 from skokde._engine.histograms import Histograms
 from skokde._engine.kde import KDE, in_boxes, in_parts
 from skokde._engine.mixture import Mixture
-from skokde._engine.neighbors import VOTE_WIDTHS, Neighbors
+from skokde._engine.neighbors import N_VOTE_WIDTHS, Neighbors
 from skokde._engine.pooling import LogLinearPool
 from skokde._engine.state import Settings
 from skokde._engine.transformation import Transformation
@@ -269,8 +269,8 @@ class ClassScorer(NamedTuple):
         """What is pooled last (n_terms, n, n_classes); zero if it is not used."""
         n_votes, histograms = self.settings.n_votes, self.settings.histograms
         out = np.zeros((len(used), len(X), len(self.class_count)))
-        votes = out[:n_votes].reshape(-1, len(VOTE_WIDTHS), *out.shape[1:])
-        of_voters = used[:n_votes].reshape(-1, len(VOTE_WIDTHS)).any(axis=1)
+        votes = out[:n_votes].reshape(-1, N_VOTE_WIDTHS, *out.shape[1:])
+        of_voters = used[:n_votes].reshape(-1, N_VOTE_WIDTHS).any(axis=1)
         for number in np.flatnonzero(of_voters).tolist():
             votes[number] = self.log_ratios_of_neighbors(X, number)
         if histograms is not None and used[n_votes:].any():
@@ -284,7 +284,7 @@ class ClassScorer(NamedTuple):
             ("neighbors", number), self.settings.key, lambda: self._neighbors(number)
         )
         seen = classes.are_seen()
-        out = np.zeros((len(VOTE_WIDTHS), len(X), len(seen)))
+        out = np.zeros((N_VOTE_WIDTHS, len(X), len(seen)))
 
         def vote(part: np.ndarray) -> None:
             out[np.ix_(np.arange(len(out)), part, seen)] = neighbors.log_ratios(X[part])

@@ -21,7 +21,7 @@ from skokde._engine._append import age_class_counts
 from skokde._engine.class_memory import ClassMemory
 from skokde._engine.kde import in_one_shape, log
 from skokde._engine.merging import fades_of
-from skokde._engine.neighbors import VOTE_WIDTHS
+from skokde._engine.neighbors import N_VOTE_WIDTHS
 from skokde._engine.pooling import FARTHEST_CLASS, normalized, relative
 from skokde._engine.shrinkage import shrink_shares
 from skokde._engine.state import Settings, State
@@ -671,7 +671,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
             "memory": memory,
             "discriminant": discriminant,
             "scale": scale,
-            "neighbors": neighbors.reshape(-1, len(VOTE_WIDTHS)),
+            "neighbors": neighbors.reshape(-1, N_VOTE_WIDTHS),
             "histograms": histograms,
             "offset": pool.offsets.copy(),
             "contamination": pool.contamination,

@@ -17,7 +17,7 @@ from skokde._engine.class_memory import FACTORS, ClassMemory
 from skokde._engine.covariance import structure_of
 from skokde._engine.histograms import N_BINS, Histograms
 from skokde._engine.mixture import Mixture
-from skokde._engine.neighbors import VOTE_WIDTHS
+from skokde._engine.neighbors import N_VOTE_WIDTHS
 from skokde._engine.pooling import CONTAMINATIONS, LogLinearPool
 from skokde._engine.recent import MEMORIES
 from skokde._engine.state import Recent, State
@@ -254,7 +254,7 @@ def check_calibration(calibration: Calibration, n_classes: int, d: int) -> None:
         # Besides these the pool has discriminants, with short memories or without, the classes'
         # scales, votes by up to two distances, of memories or kept rows, each by kernels of some
         # widths, and histograms.
-        most_others = len(MEMORIES) + 2 + len(VOTE_WIDTHS) * (2 + len(MEMORIES))
+        most_others = len(MEMORIES) + 2 + N_VOTE_WIDTHS * (2 + len(MEMORIES))
         n_pooled = np.shape(replay.log_densities)[-1:]
         expect_array(replay.log_densities, "log-densities of predicted rows", (n, *n_pooled))
         expect(

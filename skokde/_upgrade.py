@@ -406,6 +406,7 @@ def _from_19(state: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_wide_votes_of_20(pool: dict[str, Any], n_voters: int) -> dict[str, Any]:
+    """With one more vote of each of the voters, whose votes stand before histograms."""
     last = len(pool["exponents"]) - 1  # of histograms
     for place in range(last, last - n_voters, -1):
         pool = _with_densities(pool, place, 1)

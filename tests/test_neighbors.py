@@ -17,8 +17,9 @@ from skokde._engine.mixture import Mixture
 from skokde._engine.neighbors import (
     DOUBLED_AT,
     N_NEAREST,
+    N_VOTE_WIDTHS,
     PRIOR_COUNT,
-    VOTE_WIDTHS,
+    VOTE_WIDTH,
     NeighborMetric,
     Neighbors,
 )
@@ -91,7 +92,8 @@ def test_near_samples_vote_by_kernels(covariance_type):
     distances = near.kneighbors(coordinates.points(rows))[0]
     squares = euclidean_distances(coordinates.points(rows), points) ** 2
     ratios = neighbors_of(X, y, coordinates).log_ratios(rows)
-    for width, of_width in zip(VOTE_WIDTHS, ratios, strict=True):
+    assert N_VOTE_WIDTHS == 2
+    for width, of_width in zip((VOTE_WIDTH / 2, VOTE_WIDTH), ratios, strict=True):
         widths = width * distances[:, [-1]]
         kernels = np.exp(-0.5 * (squares - distances[:, [0]] ** 2) / widths**2)
         kernels *= np.minimum(1.0, N_NEAREST / kernels.sum(axis=1, keepdims=True))
@@ -309,7 +311,7 @@ def test_single_rows_have_the_votes_of_many(covariance_type, memory):
     factors = [] if memory == 1.0 else [0.9, 0.97, 0.997]
     n_distances = 2 if covariance_type == "full" else 1
     assert settings.n_voters == n_distances + (len(factors) or 1)
-    assert settings.n_votes == len(VOTE_WIDTHS) * settings.n_voters
+    assert settings.n_votes == N_VOTE_WIDTHS * settings.n_voters
     for number in range(settings.n_voters):
         mixtures = [density._mixture for density in model.estimators_]
         if number >= n_distances and factors:
@@ -322,7 +324,7 @@ def test_single_rows_have_the_votes_of_many(covariance_type, memory):
         metric = NeighborMetric.of(*of_samples, None if number == 1 < n_distances else weights)
         expected = Neighbors.of(mixtures, metric).log_ratios(X)
         if number == n_distances and not factors:  # few samples are merged: no sample votes
-            expected = np.zeros((len(VOTE_WIDTHS), len(X), 5))
+            expected = np.zeros((N_VOTE_WIDTHS, len(X), 5))
         elif number == n_distances:  # the newest rows of all classes
             counts = 0.9 ** np.arange(len(X))[::-1]
             newest = (array[-N_NEWEST:] for array in (X, counts, y))
@@ -401,7 +403,7 @@ def test_classes_without_a_sample_have_no_votes_against_them():
     np.testing.assert_array_equal(ratios[..., [0, 2]], two)
     none = Neighbors.of_rows(X[:0], counts[:0], codes[:0], 3, metric(3)).log_ratios(X)
     assert (none == 0.0).all()
-    assert none.shape == (len(VOTE_WIDTHS), len(X), 3)
+    assert none.shape == (N_VOTE_WIDTHS, len(X), 3)
 
 
 def test_newest_rows_are_kept_in_order():

@@ -9,7 +9,7 @@ import pytest
 from scipy.special import expit
 
 from skokde import OnlineKDEClassifier
-from skokde._engine.neighbors import VOTE_WIDTHS
+from skokde._engine.neighbors import N_VOTE_WIDTHS
 from skokde._engine.pooling import MEMORY, PRIOR_PRECISION, LogLinearPool, learn_pool
 from skokde._engine.steady_pool import EVIDENCE_LEFT, SteadyPool
 from skokde._validation import check_settings
@@ -153,7 +153,7 @@ def test_it_has_nothing_of_short_memories(parameters):
     short, steady = settings.of_short_memories, model._calibration.steady
     assert len(short) == len(steady.pool.exponents) == len(model._calibration.pool.exponents)
     n_memories = len(settings.memories)
-    n_votes = len(VOTE_WIDTHS) * n_memories if settings.n_votes else 0
+    n_votes = N_VOTE_WIDTHS * n_memories if settings.n_votes else 0
     assert short.sum() == n_memories + len(settings.discriminating) + n_votes
     assert (steady.pool.exponents[short] == 0.0).all()
     assert (steady.pool.exponents[~short] > 0.0).any()

@@ -50,8 +50,8 @@ SETS = (
     "cancer",
     "digits",
 )
-# Modules that have the widths of the kernels by which samples vote.
-USING_VOTE_WIDTHS = (
+# Modules that use how many widths the kernels have by which samples vote.
+USING_N_VOTE_WIDTHS = (
     "_calibration",
     "_class_scorer",
     "_classifier",
@@ -198,7 +198,9 @@ VARIANTS: dict[str, Variant] = {
         {}, {"skokde._engine.state.Settings.n_voters": 0}
     ),
     "votes by kernels of one width, a third": Variant(
-        {}, {f"skokde.{module}.VOTE_WIDTHS": (1 / 3,) for module in USING_VOTE_WIDTHS}
+        {},
+        {f"skokde.{module}.N_VOTE_WIDTHS": 1 for module in USING_N_VOTE_WIDTHS}
+        | {"skokde._engine.neighbors.VOTE_WIDTH": 1 / 3},
     ),
     "votes by distances without weights of features": Variant(
         {}, {"skokde._pooled_ratios.learn_feature_weights": _equal_weights}

@@ -31,9 +31,10 @@ from skokde._engine.whitening import FactorFrame, Frame
 
 # What is near goes by so many samples, in no more components. There are no more votes.
 N_NEAREST = 8
-# Of the kernels by which samples vote, as shares of the distance up to which these are, each half
-# of the next. Each is a vote of its own.
-VOTE_WIDTHS = (1 / 4, 1 / 2)
+# Of the widest kernels by which samples vote, as a share of the distance up to which these are, and
+# how many there are, each half as wide as the next. Each is a vote of its own.
+VOTE_WIDTH = 1 / 2
+N_VOTE_WIDTHS = 2
 # The shares of the classes among all samples vote as so many samples.
 PRIOR_COUNT = 0.1
 # From the center: what is farther is as if it were no farther, as a square must not overflow.
@@ -190,7 +191,7 @@ class Neighbors(NamedTuple):
 
     def _votes(self, X: np.ndarray, own: np.ndarray) -> np.ndarray:
         """Votes (n, n_widths, n_classes) for the classes."""
-        shape = len(VOTE_WIDTHS), len(self.shares)
+        shape = N_VOTE_WIDTHS, len(self.shares)
         if not len(self.points):
             return np.zeros((len(X), *shape))
         if np.isnan(X).any():
@@ -210,6 +211,6 @@ class Neighbors(NamedTuple):
             len(self.shares),
             N_NEAREST,
             N_NEAREST,
-            VOTE_WIDTHS[-1],
-            len(VOTE_WIDTHS),
+            VOTE_WIDTH,
+            N_VOTE_WIDTHS,
         )

@@ -12,7 +12,7 @@ from skokde._engine.bandwidth import Rule
 from skokde._engine.covariance import CovarianceStructure, DiagonalCovariance
 from skokde._engine.histograms import Histograms
 from skokde._engine.mixture import Mixture
-from skokde._engine.neighbors import VOTE_WIDTHS
+from skokde._engine.neighbors import N_VOTE_WIDTHS
 from skokde._engine.outliers import Moments
 from skokde._engine.transformation import Transformation
 
@@ -191,7 +191,7 @@ class Settings(NamedTuple):
     @property
     def n_votes(self) -> int:
         """How many votes are pooled: of all voters by kernels of each width."""
-        return len(VOTE_WIDTHS) * self.n_voters
+        return N_VOTE_WIDTHS * self.n_voters
 
     @property
     def ends_of_terms(self) -> list[int]:
@@ -212,7 +212,7 @@ class Settings(NamedTuple):
             _, groups, memories, discriminants, scale, votes = self.ends_of_terms
             short[groups:memories] = True
             short[memories + 1 : discriminants] = True
-            short[scale + len(VOTE_WIDTHS) * self.n_distances : votes] = True
+            short[scale + N_VOTE_WIDTHS * self.n_distances : votes] = True
         return short
 
     def distance_of_voters(self, number: int) -> int:
