@@ -29,7 +29,12 @@ from skokde._engine.class_density import (
     log_densities_of_few,
 )
 from skokde._engine.estimates import discriminant_moments
-from skokde._engine.histograms import Histograms
+from skokde._engine.histograms import (
+    LEFT_AFTER_SAMPLE,
+    LEFT_WITH_FOUND_MEMORY,
+    N_HISTOGRAMS,
+    Histograms,
+)
 from skokde._engine.kde import in_boxes
 from skokde._engine.neighbors import N_VOTE_WIDTHS
 from skokde._engine.outliers import Moments, inlier_moments
@@ -48,11 +53,6 @@ from skokde._pooled_ratios import (
 from skokde._ranks import LOWEST
 from skokde._replay import NewestRows, ReplayBuffer, SampledRows, class_rebalanced, n_kept
 from skokde._validation import TINY
-
-# Histograms forget in any case, the sooner where the memory is found by prediction: they need few
-# samples, and are what follows a change of single features first.
-FORGETTING_OF_HISTOGRAMS = 0.999
-FORGETTING_WITH_FOUND_MEMORY = 0.997
 
 Mapper = Callable[[Callable[[int], np.ndarray], list[int]], list[np.ndarray]]
 
@@ -236,7 +236,9 @@ class Calibration(NamedTuple):
     def without_rows(self) -> Calibration:
         """What has been learned, without the rows of which it was and those that wait."""
         # The votes of a sample stand before histograms in the pool.
-        n = int(self.histograms is not None) if self.sample is None else 1 + N_VOTE_WIDTHS
+        n = N_HISTOGRAMS * (self.histograms is not None)
+        if self.sample is not None:
+            n = N_VOTE_WIDTHS + N_HISTOGRAMS
         return self._replace(
             pool=self.pool.without_last(n),
             steady=self.steady and self.steady.without_last(n),
@@ -396,9 +398,9 @@ class Calibration(NamedTuple):
         pending = self.pending
         if self.histograms is None or not len(pending.rows):
             return self.histograms
-        most = FORGETTING_WITH_FOUND_MEMORY if settings.memories else FORGETTING_OF_HISTOGRAMS
-        fade = min(settings.forgetting_factor, most) ** float(pending.counts.sum())
-        return self.histograms.with_rows(pending.rows, pending.codes, pending.counts, fade)
+        most = LEFT_WITH_FOUND_MEMORY if settings.memories else LEFT_AFTER_SAMPLE
+        left = np.minimum(settings.forgetting_factor, most) ** pending.counts.sum()
+        return self.histograms.with_rows(pending.rows, pending.codes, pending.counts, left)
 
     def _log_densities_of_classes(
         self,

@@ -143,7 +143,7 @@ class ClassScorer(NamedTuple):
 
         def make() -> tuple[LogLinearPool, LogLinearPool, tuple[bool, ...]]:
             pruned = pool.pruned(
-                n_pooled, settings.n_votes, settings.pools_histograms, len(settings.memories)
+                n_pooled, settings.n_votes, settings.n_histograms, len(settings.memories)
             )
             scored = pruned.exponents[:n_densities] > 0.0
             if not scored.any():
@@ -274,7 +274,7 @@ class ClassScorer(NamedTuple):
         for number in np.flatnonzero(of_voters).tolist():
             votes[number] = self.log_ratios_of_neighbors(X, number)
         if histograms is not None and used[n_votes:].any():
-            out[n_votes] = self._log_ratios_of_histograms(X, histograms)
+            out[n_votes:] = self._log_ratios_of_histograms(X, histograms)
         return out
 
     def log_ratios_of_neighbors(self, X: np.ndarray, number: int) -> np.ndarray:
@@ -320,11 +320,11 @@ class ClassScorer(NamedTuple):
         return Neighbors.of(voters, metric, points)
 
     def _log_ratios_of_histograms(self, X: np.ndarray, histograms: Histograms) -> np.ndarray:
-        """Of all classes (n, n_classes)."""
+        """Of all classes (n_memories, n, n_classes)."""
         classes = self.classes
         of_bins = classes.snapshot.lasting("histograms", histograms, histograms.bin_log_ratios)
         parts = in_parts(np.arange(len(X)))
         logs = classes.in_threads(
             lambda part: histograms.log_ratios(X[part], of_bins=of_bins), parts
         )
-        return np.concatenate(logs)
+        return np.concatenate(logs, axis=1)

@@ -15,7 +15,7 @@ import numpy as np
 from skokde._calibration import Calibration, PendingBatch
 from skokde._engine.class_memory import FACTORS, ClassMemory
 from skokde._engine.covariance import structure_of
-from skokde._engine.histograms import N_BINS, Histograms
+from skokde._engine.histograms import N_BINS, N_HISTOGRAMS, Histograms
 from skokde._engine.mixture import Mixture
 from skokde._engine.neighbors import N_VOTE_WIDTHS
 from skokde._engine.pooling import CONTAMINATIONS, LogLinearPool
@@ -254,7 +254,8 @@ def check_calibration(calibration: Calibration, n_classes: int, d: int) -> None:
         # Besides these the pool has discriminants, with short memories or without, the classes'
         # scales, votes by up to two distances, of memories or kept rows, each by kernels of some
         # widths, and histograms.
-        most_others = len(MEMORIES) + 2 + N_VOTE_WIDTHS * (2 + len(MEMORIES))
+        most_votes = N_VOTE_WIDTHS * (2 + len(MEMORIES))
+        most_others = len(MEMORIES) + 1 + most_votes + N_HISTOGRAMS
         n_pooled = np.shape(replay.log_densities)[-1:]
         expect_array(replay.log_densities, "log-densities of predicted rows", (n, *n_pooled))
         expect(
@@ -322,7 +323,8 @@ def check_histograms(histograms: Histograms, n_classes: int, d: int) -> None:
     expect_array(edges, "edges of bins", (d, N_BINS - 1))
     in_order = (edges[:, 1:] >= edges[:, :-1]).all()  # differences may overflow
     expect(in_order, "edges of bins", "none below the one before")
-    expect_array(counts, "counts in bins", (n_classes, d, N_BINS), least=0.0)
+    shape = (N_HISTOGRAMS, n_classes, d, N_BINS)
+    expect_array(counts, "counts in bins", shape, least=0.0)
 
 
 def check_transformation(transformation: Transformation, shape: tuple[int, ...]) -> None:

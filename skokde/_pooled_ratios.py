@@ -75,9 +75,9 @@ def log_ratios_besides(
     terms = [*discriminants.log_ratios(X), *(ratios for of_voters in votes for ratios in of_voters)]
     if settings.histograms is not None:
         in_histograms = own if in_histograms is None else in_histograms
-        terms.append(settings.histograms.log_ratios(X, in_histograms))
-    elif settings.pools_histograms:  # of those of an earlier format nothing is known yet
-        terms.append(np.zeros((len(X), len(states))))
+        terms += [*settings.histograms.log_ratios(X, in_histograms)]
+    else:  # of those of an earlier format nothing is known yet
+        terms += settings.n_histograms * [np.zeros((len(X), len(states)))]
     return np.array(terms)
 
 
@@ -88,6 +88,8 @@ def found_histograms(
     before: Histograms | None = None,
 ) -> Histograms | None:
     """Those of all samples while components are samples, and then of rows that were kept.
+
+    Of these the short memory is, as soon as there are any.
 
     Parameters
     ----------
@@ -101,11 +103,14 @@ def found_histograms(
     if not settings.pools_histograms:
         return None
     mixtures = [state and state.mixture for state in states]
-    if replay is None or not any(mixture and mixture.n_compounds for mixture in mixtures):
+    if replay is None:
         return Histograms.of_mixtures(mixtures)
+    kept = replay.rows, replay.codes, replay.counts
+    if not any(mixture and mixture.n_compounds for mixture in mixtures):
+        return Histograms.of_mixtures(mixtures).with_short_memory(*kept)
     if before is not None and before.fits(replay.rows, replay.counts):
         return before
-    return Histograms.of_rows(replay.rows, replay.codes, replay.counts, len(states))
+    return Histograms.of_rows(*kept, len(states))
 
 
 def voters_of(state: State, settings: Settings, number: int) -> Mixture:

@@ -207,7 +207,7 @@ class LogLinearPool(NamedTuple):
         n_votes : int, default=0
             How many exponents are those of votes. That of scales stands before them.
         n_histograms : int, default=0
-            How many are those of histograms, one or none, the last one.
+            How many are those of histograms, the last ones.
         n_memories : int, default=0
             How many are those of short memories, after the groups.
         """

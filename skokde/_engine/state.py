@@ -10,7 +10,7 @@ import numpy as np
 
 from skokde._engine.bandwidth import Rule
 from skokde._engine.covariance import CovarianceStructure, DiagonalCovariance
-from skokde._engine.histograms import Histograms
+from skokde._engine.histograms import N_HISTOGRAMS, Histograms
 from skokde._engine.mixture import Mixture
 from skokde._engine.neighbors import N_VOTE_WIDTHS
 from skokde._engine.outliers import Moments
@@ -225,6 +225,11 @@ class Settings(NamedTuple):
         return self.bandwidth.n_narrow > 0
 
     @property
+    def n_histograms(self) -> int:
+        """How many of these are pooled: of each memory, or none."""
+        return N_HISTOGRAMS * self.pools_histograms
+
+    @property
     def first_exponents(self) -> np.ndarray:
         """Of a pool of densities, discriminants and votes before any prediction: Bayes' rule.
 
@@ -247,7 +252,7 @@ class Settings(NamedTuple):
     @property
     def _n_others(self) -> int:
         """How many terms a pool has besides groups of experts; one is that of classes' scales."""
-        return len(self.memories) + self.n_linear + 1 + self.n_votes + self.pools_histograms
+        return len(self.memories) + self.n_linear + 1 + self.n_votes + self.n_histograms
 
     @property
     def n_experts(self) -> int:
