@@ -127,10 +127,11 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         "discriminant" the s of each q, "scale" that of how widely the classes spread, "neighbors"
         those of the nearest samples' votes, by narrow kernels and, in another column, by wide ones:
         by distances of features and by whitened ones, and of those of short memories, or else of a
-        sample of rows, as far as they vote; "histograms" has that of what single features tell, if
-        they are asked; "offset" the b_c; "contamination" is the share of rows of which nothing
-        tells. Where the memory is found by prediction all of these are averages of two pools, and
-        "steady" is the share of the one that has no short memories, from 0 to 1; else it is 0.
+        sample of rows, as far as they vote; "histograms" has those of what single features tell, by
+        a short memory and by all samples, if they are asked; "offset" the b_c; "contamination" is
+        the share of rows of which nothing tells. Where the memory is found by prediction all of
+        these are averages of two pools, and "steady" is the share of the one that has no short
+        memories, from 0 to 1; else it is 0.
     n_features_in_ : int
         Number of features seen.
     feature_names_in_ : ndarray of shape (n_features,)

@@ -97,6 +97,8 @@ def upgraded(stored: Mapping[str, Any]) -> dict[str, Any]:
         state = _from_18(state)
     if number <= 19:
         state = _from_19(state)
+    if number <= 20:
+        state = _from_20(state)
     return state
 
 
@@ -403,6 +405,23 @@ def _from_19(state: dict[str, Any]) -> dict[str, Any]:
             new["steady"] = steady | {"pool": _with_wide_votes_of_20(steady["pool"], n_voters)}
         calibration = calibration | new
     return state | {"_calibration": calibration}
+
+
+def _from_20(state: dict[str, Any]) -> dict[str, Any]:
+    """With histograms of all samples, which were those of a short memory before, and stand last."""
+    if "_calibration" not in state:
+        return state
+    calibration, has_memories = state["_calibration"], state["_class_memory"] is not None
+    histograms, pool, new = calibration["histograms"], calibration["pool"], {}
+    if histograms:
+        new["histograms"] = histograms | {"counts": np.stack(2 * [histograms["counts"]])}
+    n = len(pool["exponents"])
+    # As where there are votes.
+    if np.shape(calibration["covariance"]) and n > TERMS_WITHOUT_VOTES_OF_19[has_memories]:
+        new["pool"], steady = _with_densities(pool, n, 1), calibration["steady"]
+        if steady:
+            new["steady"] = steady | {"pool": _with_densities(steady["pool"], n, 1)}
+    return state | {"_calibration": calibration | new}
 
 
 def _with_wide_votes_of_20(pool: dict[str, Any], n_voters: int) -> dict[str, Any]:

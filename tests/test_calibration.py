@@ -15,7 +15,7 @@ import skokde._density
 import twins
 from marks import quick
 from skokde import OnlineKDEClassifier, OnlineKDEDensity
-from skokde._calibration import FORGETTING_OF_HISTOGRAMS, Calibration, PendingBatch
+from skokde._calibration import Calibration, PendingBatch
 from skokde._calibration_windows import (
     LEAST_BETWEEN,
     LONGEST_WINDOW,
@@ -28,7 +28,7 @@ from skokde._engine.class_density import build_class_density
 from skokde._engine.discriminants import Discriminants
 from skokde._engine.estimates import reference_part
 from skokde._engine.feature_weights import learn_feature_weights
-from skokde._engine.histograms import Histograms
+from skokde._engine.histograms import LEFT_AFTER_SAMPLE, Histograms
 from skokde._engine.neighbors import NeighborMetric, Neighbors
 from skokde._engine.pooling import (
     AS_IF_TOLD_APART,
@@ -198,7 +198,7 @@ def by_hand(X, y, n_classes, parameters):
     for start, end in schedule(len(X), n_classes):
         if end >= len(X):  # it ends before the row that comes after it
             break
-        before = slice(None, start)
+        before, predicted_before = slice(None, start), dict(predicted)
         # Each class counts as often as it was there before, with earlier rows if it has to.
         shares = np.bincount(y[before], minlength=n_classes) / start
         rows, weights = [], []
@@ -264,14 +264,19 @@ def by_hand(X, y, n_classes, parameters):
             sampled += range(start, end)
         if settings.pools_histograms:
             # In bins of all rows, as long as components are samples, and then in the last of these.
+            # A short memory has those that were predicted, too.
             if any(mixture.n_compounds for mixture in mixtures):
                 came = slice(last_start, start)
-                fade = FORGETTING_OF_HISTOGRAMS ** len(X[came])
-                histograms = histograms.with_rows(X[came], y[came], np.ones(len(X[came])), fade)
+                left = LEFT_AFTER_SAMPLE ** len(X[came])
+                histograms = histograms.with_rows(X[came], y[came], np.ones(len(X[came])), left)
             else:
                 histograms = Histograms.of_rows(X[before], y[before], np.ones(start), n_classes)
+                kept = sorted(i for of_class in predicted_before.values() for i, _ in of_class)
+                if kept:
+                    newest = X[kept], y[kept], np.ones(len(kept))
+                    histograms = histograms.with_short_memory(*newest)
             last_start = start
-            others.append(histograms.log_ratios(X[rows], own))
+            others += [*histograms.log_ratios(X[rows], own)]
         if not pool.count:
             pool = pool._replace(exponents=pool.exponents * trust(start / n_classes, X.shape[1]))
         pool = learn_pool(
@@ -306,7 +311,7 @@ def test_pool_is_learned_from_predictions_of_each_window(covariance_type, expert
     pool = classifier._calibration.pool
     # A discriminant, scales, votes and histograms.
     n_votes = N_VOTES[covariance_type].get(experts, 0)
-    n_others = 2 + n_votes + (n_votes > 0)
+    n_others = 2 + n_votes + 2 * (n_votes > 0)
     assert len(pool.exponents) == n_others + N_GROUPS[covariance_type].get(experts, 1)
     assert pool.count > 20.0
     np.testing.assert_allclose(pool.weights, expected.weights, atol=1e-5)
@@ -402,8 +407,8 @@ def test_probabilities_are_those_of_the_pool(covariance_type, threshold):
     discriminants = discriminants_of(X, y, classifier._classes.states(), settings, shared)
     q, by_scale = discriminants.log_ratios(new)
     votes = settings.n_votes
-    histograms = settings.pools_histograms
-    pool = classifier._calibration.pool.pruned(len(log_densities), votes, histograms)
+    n_histograms = settings.n_histograms
+    pool = classifier._calibration.pool.pruned(len(log_densities), votes, n_histograms)
     if threshold == "predictive":  # some groups are not scored
         assert not pool.exponents.all()
     else:
@@ -421,8 +426,8 @@ def test_probabilities_are_those_of_the_pool(covariance_type, threshold):
     log_densities.append(by_scale)
     for number in range(settings.n_voters):
         log_densities += list(classifier._scorer().log_ratios_of_neighbors(new, number))
-    if histograms:
-        log_densities.append(settings.histograms.log_ratios(new))
+    if n_histograms:
+        log_densities += [*settings.histograms.log_ratios(new)]
     tempered = sum(t_j * logs for t_j, logs in zip(t, log_densities, strict=True))
     shares = twins.shrunk_prior(classifier.class_count_)
     expected = contaminated(classifier, np.log(shares) + b + tempered + s * q, shares)
@@ -479,7 +484,7 @@ def test_before_the_first_window_ends_it_is_bayes_rule_tempered():
         first = settings.first_exponents[: len(exponents)]
         np.testing.assert_allclose(first, exponents, rtol=1e-15)
         pool = classifier._calibration.pool.adapted(settings.first_exponents)
-        np.testing.assert_allclose(pool.weights, [*exponents, *[0.0] * 12], rtol=1e-15)
+        np.testing.assert_allclose(pool.weights, [*exponents, *[0.0] * 13], rtol=1e-15)
         exponents = power * exponents + (1.0 - power) * np.repeat([0.0, 1 / 4, 0.0], 2)
         densities = [d._class_density(settings) for d in classifier.estimators_]
         logs = np.column_stack([density.log_densities(X) @ exponents for density in densities])

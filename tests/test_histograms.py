@@ -10,10 +10,13 @@ from sklearn.metrics import log_loss
 
 from marks import quick
 from skokde import OnlineKDEClassifier, merge
-from skokde._calibration import FORGETTING_OF_HISTOGRAMS, FORGETTING_WITH_FOUND_MEMORY
+from skokde._calibration_windows import first_window
 from skokde._engine.covariance import STRUCTURES
 from skokde._engine.histograms import (
+    LEFT_AFTER_SAMPLE,
+    LEFT_WITH_FOUND_MEMORY,
     N_BINS,
+    N_HISTOGRAMS,
     N_LEVELS,
     PRIOR_COUNT,
     UNPARTED,
@@ -22,6 +25,7 @@ from skokde._engine.histograms import (
 )
 from skokde._engine.mixture import Mixture
 from skokde._engine.state import Settings
+from skokde._replay import N_KEPT
 
 both_structures = pytest.mark.parametrize("covariance_type", quick(["full", "diag"]))
 
@@ -70,13 +74,14 @@ def log_ratio_by_hand(counts, bin_, own_class, without=0.0):
 def test_each_bin_has_about_as_many_samples():
     X, codes, counts = labelled(4000)
     histograms = Histograms.of_rows(X, codes, counts, 3)
-    of_all = histograms.counts.sum(axis=0)
+    of_all = histograms.counts.sum(axis=1)
     np.testing.assert_allclose(of_all, counts.sum() / N_BINS, atol=2.5)
     assert (np.diff(histograms.edges) > 0.0).all()
     for feature in range(3):
         assert not np.isin(X[:, feature], histograms.edges[feature]).any()
     for code in range(3):
-        np.testing.assert_allclose(histograms.counts[code].sum(axis=1), counts[codes == code].sum())
+        of_class = histograms.counts[:, code].sum(axis=2)
+        np.testing.assert_allclose(of_class, counts[codes == code].sum())
 
 
 def test_each_of_a_few_values_has_a_bin_of_its_own():
@@ -84,7 +89,8 @@ def test_each_of_a_few_values_has_a_bin_of_its_own():
     values = np.array([-3.0, 0.0, 1.0, 7.0])
     X = rng.choice(values, p=[0.05, 0.6, 0.3, 0.05], size=(300, 1))
     histograms = Histograms.of_rows(X, np.zeros(300, dtype=np.intp), np.ones(300), 1)
-    there = histograms.counts[0, 0][histograms.counts[0, 0] > 0.0]
+    of_bins = histograms.counts[0, 0, 0]
+    there = of_bins[of_bins > 0.0]
     assert there.tolist() == [np.count_nonzero(value == X) for value in values]
     # What comes between two of them belongs to the nearer one.
     bins = np.searchsorted(histograms.edges[0], [-1.6, -1.4, 0.4, 0.6, 3.9, 4.1, 9.0])
@@ -96,17 +102,16 @@ def test_each_of_a_few_values_has_a_bin_of_its_own():
 def test_log_ratios_are_those_of_a_polya_tree(without):
     X, codes, counts = labelled()
     histograms = Histograms.of_rows(X, codes, counts, 3)
-    histograms.counts[1, 0, 3:9] = 0.0
-    histograms.counts[:, 1, 8:16] = 0.0  # which no class has
+    histograms.counts[0, 1, 0, 3:9] = 0.0
+    histograms.counts[:, :, 1, 8:16] = 0.0  # which no class has
     of_bins = histograms.bin_log_ratios(without)
-    for feature in range(3):
-        for bin_ in range(N_BINS):
-            for code in range(3):
-                of_feature = histograms.counts[:, feature]
-                expected = log_ratio_by_hand(of_feature, bin_, code, without)
-                assert of_bins[feature, bin_, code] == pytest.approx(expected, abs=1e-12)
+    for place in np.ndindex(of_bins.shape):
+        memory, feature, bin_, code = place
+        of_feature = histograms.counts[memory, :, feature]
+        expected = log_ratio_by_hand(of_feature, bin_, code, without)
+        assert of_bins[place] == pytest.approx(expected, abs=1e-12)
     # Of as many classes without any difference nothing is told.
-    same = histograms._replace(counts=np.tile(histograms.counts[:1], (3, 1, 1)))
+    same = histograms._replace(counts=np.tile(histograms.counts[:, :1], (1, 3, 1, 1)))
     np.testing.assert_allclose(same.bin_log_ratios(), 0.0, atol=1e-12)
     empty = histograms._replace(counts=np.zeros_like(histograms.counts))
     assert not empty.bin_log_ratios(without).any()
@@ -115,21 +120,23 @@ def test_log_ratios_are_those_of_a_polya_tree(without):
 def test_rows_do_not_count_themselves_and_what_is_missing_tells_nothing():
     X, codes, _ = labelled()
     histograms = Histograms.of_rows(X, codes, np.ones(len(X)), 3)
+    histograms = histograms.with_short_memory(X[:100], codes[:100], np.ones(100))
     rows = X[:40].copy()
     rows[::3, 0] = np.nan
     rows[4] = np.nan
     own = np.where(np.arange(40) % 2, codes[:40], -1)
     logs = histograms.log_ratios(rows, own)
-    assert not logs[4].any()
-    for row, code, log in zip(rows, own, logs, strict=True):
-        expected = np.zeros(3)
+    assert logs.shape == (N_HISTOGRAMS, 40, 3)
+    assert not logs[:, 4].any()
+    for memory, number in np.ndindex(logs.shape[:2]):
+        row, code, expected = rows[number], own[number], np.zeros(3)
         for feature, value in enumerate(row):
             if value == value:
                 bin_ = np.searchsorted(histograms.edges[feature], value)
                 for c in range(3):
-                    of_feature = histograms.counts[:, feature]
+                    of_feature = histograms.counts[memory, :, feature]
                     expected[c] += log_ratio_by_hand(of_feature, bin_, c, float(c == code))
-        np.testing.assert_allclose(log, expected, atol=1e-12)
+        np.testing.assert_allclose(logs[memory, number], expected, atol=1e-12)
     known = histograms.log_ratios(rows, of_bins=histograms.bin_log_ratios())
     np.testing.assert_array_equal(known, histograms.log_ratios(rows))
 
@@ -146,23 +153,36 @@ def test_rows_are_added_in_any_parts(cut, seed):
     repeated = start.with_rows(X, codes, 2.0 * counts).counts - start.counts
     np.testing.assert_allclose(repeated, 2.0 * (at_once.counts - start.counts), atol=1e-9)
     missing = np.isnan(X[:, 1])
-    added = at_once.counts.sum(axis=(0, 2)) - start.counts.sum(axis=(0, 2))
-    np.testing.assert_allclose(added, [counts.sum(), counts[~missing].sum(), counts.sum()])
+    added = at_once.counts.sum(axis=(1, 3)) - start.counts.sum(axis=(1, 3))
+    expected = [counts.sum(), counts[~missing].sum(), counts.sum()]
+    np.testing.assert_allclose(added, [expected, expected])
     # What was there before fades.
-    faded = start.with_rows(X, codes, counts, 0.25)
-    np.testing.assert_allclose(faded.counts, at_once.counts - 0.75 * start.counts, atol=1e-9)
+    faded = start.with_rows(X, codes, counts, np.array([0.25, 0.5]))
+    gone = np.array([0.75, 0.5])[:, None, None, None] * start.counts
+    np.testing.assert_allclose(faded.counts, at_once.counts - gone, atol=1e-9)
+
+
+def test_the_short_memory_may_have_other_rows():
+    (X, codes, counts), (new, of, times) = labelled(), labelled(80, seed=1)
+    before = Histograms.of_rows(X, codes, counts, 3)
+    after = before.with_short_memory(new, of, times)
+    np.testing.assert_array_equal(after.edges, before.edges)
+    np.testing.assert_array_equal(after.counts[1], before.counts[1])
+    of_new = Histograms.empty(before.edges, 3).with_rows(new, of, times)
+    np.testing.assert_array_equal(after.counts[0], of_new.counts[0])
 
 
 def test_classes_come_and_go():
     X, codes, counts = labelled()
     histograms = Histograms.of_rows(X, codes, counts, 3)
     grown = histograms.grown(np.array([0, 2, 3]), 5)
-    assert not grown.counts[[1, 4]].any()
+    assert not grown.counts[:, [1, 4]].any()
     back = grown.of_classes(np.array([0, 2, 3]))
     np.testing.assert_array_equal(back.counts, histograms.counts)
     # A class without a sample is as likely as all are together.
-    np.testing.assert_array_equal(grown.log_ratios(X[:5])[:, [1, 4]], 0.0)
-    np.testing.assert_array_equal(back.log_ratios(X[:5]), grown.log_ratios(X[:5])[:, [0, 2, 3]])
+    np.testing.assert_array_equal(grown.log_ratios(X[:5])[..., [1, 4]], 0.0)
+    logs = grown.log_ratios(X[:5])[..., [0, 2, 3]]
+    np.testing.assert_array_equal(back.log_ratios(X[:5]), logs)
 
 
 def test_components_stand_for_their_samples():
@@ -221,7 +241,7 @@ def test_discrete_features_tell_classes_apart(covariance_type, rows, monkeypatch
     for pooled in (True, False):
         monkeypatch.setattr(Settings, "pools_histograms", pooled)
         classifier = OnlineKDEClassifier(covariance_type=covariance_type).fit(X[:300], y[:300])
-        assert len(classifier.calibration_weights_["histograms"]) == int(pooled)
+        assert len(classifier.calibration_weights_["histograms"]) == pooled * N_HISTOGRAMS
         losses.append(log_loss(of, classifier.predict_proba(new)))
     assert losses[0] < 0.65 * losses[1]
 
@@ -233,7 +253,7 @@ def test_they_go_where_they_are_of_no_use():
     X[:, 1] += 2.0 * X[:, 0] + y  # neither feature tells by itself what both do
     classifier = OnlineKDEClassifier().fit(X, y)
     pool, _ = classifier._scorer().scored_pool()
-    assert pool.exponents[-1] == 0.0
+    assert not pool.exponents[-N_HISTOGRAMS:].any()
 
 
 def test_the_unit_does_not_matter():
@@ -253,12 +273,15 @@ def test_all_rows_are_in_them_as_far_as_they_are_not_forgotten():
         histograms, pending = classifier._calibration.histograms, classifier._calibration.pending
         last = pending.start if pending is not None else classifier._calibration.refreshed
         before = Histograms.of_rows(X[:last], y[:last], np.ones(last), 3)
-        totals, of_all = histograms.counts.sum(axis=2), before.counts.sum(axis=2)
-        if n == 35:  # components are samples
-            np.testing.assert_allclose(totals, of_all)
-        assert (totals <= of_all * (1.0 + 1e-12)).all()
-        remembered = (1.0 - FORGETTING_OF_HISTOGRAMS**last) / (1.0 - FORGETTING_OF_HISTOGRAMS)
-        np.testing.assert_array_less(0.95 * remembered, totals.sum(axis=0))
+        totals, of_all = histograms.counts.sum(axis=3), before.counts.sum(axis=3)
+        merged = any(e._mixture.n_compounds for e in classifier.estimators_)
+        assert merged == (n > 400)
+        np.testing.assert_allclose(totals[1], of_all[1])
+        assert (totals[0] <= of_all[0] * (1.0 + 1e-12)).all()
+        # The short one has what has been predicted, as far as that is kept.
+        factor, n_predicted = LEFT_AFTER_SAMPLE[0], last - first_window(3)
+        remembered = min(N_KEPT, (1.0 - factor**n_predicted) / (1.0 - factor))
+        np.testing.assert_array_less(0.95 * remembered, totals[0].sum(axis=0))
         # Its bins were found when there were fewer, but have about as many.
         assert histograms.fits(X[:n], np.ones(n))
 
@@ -268,23 +291,26 @@ def test_bins_follow_rows_that_are_sorted_by_class():
     X += 20.0 * y[:, None]  # each class is beyond all bins before
     order = np.argsort(y, kind="stable")
     classifier = OnlineKDEClassifier().partial_fit(X[order], y[order], classes=[0, 1, 2])
-    of_all = classifier._calibration.histograms.counts.sum(axis=0)
-    assert (of_all.max(axis=1) < 0.75 * of_all.sum(axis=1)).all()
+    of_all = classifier._calibration.histograms.counts.sum(axis=1)
+    assert (of_all.max(axis=2) < 0.75 * of_all.sum(axis=2)).all()
 
 
 @pytest.mark.parametrize("factor", [0.99, "predictive"])
 def test_streams_that_forget(factor):
     X, y = categorical(1200)
     other, of = categorical(1200, seed=1, tables_seed=6)
-    # As long as nothing is merged all samples are in the histograms.
     classifier = OnlineKDEClassifier(max_components=100, forgetting_factor=factor).fit(X, y)
-    before = classifier._calibration.histograms.counts.sum()
+    # Of eight features, in both memories.
+    before = classifier._calibration.histograms.counts.sum(axis=(1, 2, 3)) / 8
     classifier.partial_fit(other, of)
     new, of_new = categorical(500, seed=2, tables_seed=6)
     assert classifier.score(new, of_new) > 0.85
     # Rows of a window are as new as its last one.
-    left = FORGETTING_WITH_FOUND_MEMORY if factor == "predictive" else factor
-    assert before < 1.2 * 8 / (1.0 - left)
+    if factor == "predictive":
+        assert before[0] < 1.2 / (1.0 - LEFT_WITH_FOUND_MEMORY[0])
+        assert before[1] > 2.0 * before[0]
+    else:
+        np.testing.assert_array_less(before, 1.2 / (1.0 - factor))
 
 
 def test_merged_stored_and_without_rows():
@@ -298,7 +324,7 @@ def test_merged_stored_and_without_rows():
     np.testing.assert_array_equal(loaded.predict_proba(new), merged.predict_proba(new))
     anonymous = merged.without_rows()
     assert anonymous._calibration.histograms is None
-    assert anonymous.calibration_weights_["histograms"].tolist() == [0.0]
+    assert anonymous.calibration_weights_["histograms"].tolist() == N_HISTOGRAMS * [0.0]
     assert anonymous.score(new, of) > 0.6
     anonymous.partial_fit(X[:700], y[:700])
     assert anonymous._calibration.histograms is not None

@@ -440,7 +440,8 @@ def test_what_does_not_count_takes_no_time(monkeypatch):
     X, y = rng.normal(size=(300, 2)), rng.integers(0, 2, size=300)
     model = OnlineKDEClassifier().fit(X, y)
     pool = model._calibration.pool
-    votes_and_histograms = model._scorer().settings.n_votes + 1
+    settings = model._scorer().settings
+    votes_and_histograms = settings.n_votes + settings.n_histograms
     zero = pool.exponents.copy()
     zero[-votes_and_histograms:] = 0.0
     model._calibration = model._calibration._replace(pool=pool._replace(exponents=zero))

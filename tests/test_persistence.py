@@ -178,7 +178,7 @@ def test_pools_of_format_2_have_the_groups_of_today(d, n_discriminants):
     else:  # the second one is pooled in transformed coordinates alone
         groups, places = [*of_new, *logs[2:4], *logs[:2]], [2, 3, 0, 1]
     # Scales, histograms, and by two kernels two kinds of votes and of a sample or memories.
-    n_new = 8 if memory is None else 12
+    n_new = 9 if memory is None else 13
     new_terms = rng.normal(size=(n_new, 5, 3))
     today = np.array([*groups, *of_memories, *logs[4:], *new_terms])
     # What was known of the others, in their new places.
@@ -339,7 +339,7 @@ def test_pools_of_format_7_have_the_densities_of_today(covariance_type, memory):
     n_groups = 6 if covariance_type == "full" else 2
     n_distances = 2 if covariance_type == "full" else 1
     # Of scales, votes and histograms.
-    n_new = 2 + n_distances + n_later_votes(n_distances, memory)
+    n_new = 3 + n_distances + n_later_votes(n_distances, memory)
     # Densities in transformed coordinates are new as well; of full covariances others are gone.
     n = len(pool.exponents) - n_new - (0 if covariance_type == "full" else 2)
     old = pool._asdict() | {"exponents": np.arange(1.0, n + 1.0), "precision": np.eye(n + 3)}
@@ -361,11 +361,11 @@ def every_pool(test):
 
 
 def calibration_of_today(covariance_type, bandwidth, memory):
-    """A calibration, and how many distances votes of all samples have; histograms stand last.
+    """A calibration, and how many distances votes of all samples have; a histogram stands last.
 
     Its pool is without the votes of memories, as before format 14, of a sample, as before 16, and
-    by wide kernels, as before 20, and with low rank without densities in transformed coordinates,
-    as before 19: it has the places of all else.
+    by wide kernels, as before 20, without a second histogram, as before 21, and with low rank
+    without densities in transformed coordinates, as before 19: it has the places of all else.
     """
     X, y = stream()
     parameters = {"bandwidth": bandwidth, "forgetting_factor": memory}
@@ -374,17 +374,17 @@ def calibration_of_today(covariance_type, bandwidth, memory):
     n_votes = 0
     if bandwidth == "predictive":
         n_votes = 1 if covariance_type == "diag" else 2
-    later = places_of_later_votes(calibration.pool.exponents, n_votes, memory)
+    later = places_of_later_terms(calibration.pool.exponents, n_votes, memory)
     first = np.arange(n_transformed_since_18(calibration, n_votes))
     pool = pool_without(calibration.pool._asdict(), np.append(first, later))
     return calibration._replace(pool=LogLinearPool(**pool)), n_votes
 
 
-def places_of_later_votes(exponents, n_votes, memory):
-    """In a pool of today, of memories or of a sample and by wide kernels, before histograms."""
-    n = len(exponents) - 1
+def places_of_later_terms(exponents, n_votes, memory):
+    """In a pool of today: votes of memories or of a sample and by wide kernels, and a histogram."""
+    n = len(exponents) - 2 * (n_votes > 0)
     votes = np.arange(n - n_votes - n_later_votes(n_votes, memory), n)
-    return np.setdiff1d(votes, votes[: 2 * n_votes : 2])
+    return np.r_[np.setdiff1d(votes, votes[: 2 * n_votes : 2]), n + 1 : len(exponents)]
 
 
 def n_transformed_since_18(calibration, n_votes):
@@ -408,11 +408,11 @@ def pool_without(pool, places):
 def upgraded_pool(number, exponents, precision, today, n_votes, memory):
     """Of a calibration of an earlier format, with today's covariance.
 
-    Without the votes of memories, or of a sample, and by wide kernels, and without densities of low
-    rank in transformed coordinates, which are seen to have learned nothing.
+    Without the votes of memories, or of a sample, and by wide kernels, a second histogram, and
+    densities of low rank in transformed coordinates, which are seen to have learned nothing.
     """
     pool = today.pool._asdict() | {"exponents": exponents, "precision": precision}
-    calibration = {"pool": pool, "replay": {}, "covariance": today.covariance}
+    calibration = {"pool": pool, "replay": {}, "covariance": today.covariance, "histograms": None}
     class_memory = None if memory == 1.0 else {}
     stored = {"_format": number, "_calibration": calibration, "_class_memory": class_memory}
     before = copy.deepcopy(stored)
@@ -425,7 +425,7 @@ def upgraded_pool(number, exponents, precision, today, n_votes, memory):
         assert new["feature_weights"] is None
     if number < 13:
         assert new["histograms"] is None
-    later = places_of_later_votes(new["pool"]["exponents"], n_votes, memory)
+    later = places_of_later_terms(new["pool"]["exponents"], n_votes, memory)
     later = np.append(np.arange(n_first), later)
     assert not new["pool"]["exponents"][later].any()
     unlearned = PRIOR_PRECISION * np.eye(len(new["pool"]["precision"]))[later]
@@ -532,12 +532,13 @@ def test_pools_of_low_rank_of_format_18_have_the_densities_of_today(n_shapes, me
     ).fit(np.hstack([X, X[::-1]]), y)
     n_today = len(classifier._calibration.pool.exponents)
     n_gone = 2 * (n_shapes - 1)  # of the data's coordinates
-    n_wide = 3 if memory == 1.0 else 5  # votes by wide kernels, before histograms
-    n = n_today - 4 + n_gone - n_wide
+    n_wide = 3 if memory == 1.0 else 5  # votes by wide kernels, before histograms, one being new
+    n = n_today - 4 + n_gone - n_wide - 1
     root = np.random.default_rng(0).normal(size=(n + 3, n + 3))
     old = today.pool._asdict()
     old |= {"exponents": np.arange(1.0, n + 1.0), "precision": root @ root.T}
     calibration = {"pool": old, "steady": {}, "replay": {}, "covariance": today.covariance}
+    calibration["histograms"] = None
     class_memory = None if memory == 1.0 else {}
     stored = {"_format": 18, "_calibration": calibration, "_class_memory": class_memory}
     new = upgraded(stored)["_calibration"]
@@ -545,8 +546,8 @@ def test_pools_of_low_rank_of_format_18_have_the_densities_of_today(n_shapes, me
     exponents, precision = new["pool"]["exponents"], new["pool"]["precision"]
     votes = [weight for of_narrow in range(n - n_wide, n) for weight in (of_narrow, 0.0)]
     others = [1.0, 2.0, *range(3 + n_gone, n - n_wide)]
-    assert exponents.tolist() == [*[0.0] * 4, *others, *votes, n]
-    of_new = np.r_[:4, n_today - 2 * n_wide : n_today - 1 : 2]
+    assert exponents.tolist() == [*[0.0] * 4, *others, *votes, n, 0.0]
+    of_new = np.r_[:4, n_today - 2 * n_wide - 1 : n_today - 1 : 2, n_today - 1]
     of_old = np.delete(np.arange(n_today + 3), of_new)
     np.testing.assert_array_equal(
         precision[np.ix_(of_old, of_old)], old["precision"][np.ix_(kept, kept)]
@@ -557,20 +558,28 @@ def test_pools_of_low_rank_of_format_18_have_the_densities_of_today(n_shapes, me
 
 
 @every_pool
-def test_pools_of_format_19_have_votes_by_wide_kernels(covariance_type, bandwidth, memory):
+@pytest.mark.parametrize("number", [19, 20])
+def test_pools_have_votes_by_wide_kernels_and_another_histogram(
+    covariance_type, bandwidth, memory, number
+):
     X, y = stream()
     parameters = {"bandwidth": bandwidth, "forgetting_factor": memory}
     classifier = OnlineKDEClassifier(covariance_type=covariance_type, **parameters)
     stored = classifier.fit(np.hstack([X, X[::-1]]), y).__getstate__()
-    today = stored["_calibration"]
-    # They stand after narrow ones of the same voters, and histograms after all votes.
-    n, n_voters = len(today["pool"]["exponents"]), len(classifier.calibration_weights_["neighbors"])
-    wide = np.arange(n - 2 * n_voters, n - 1, 2)
-    old = today | {"pool": pool_without(today["pool"], wide)}
+    today, told = stored["_calibration"], classifier.calibration_weights_
+    # Wide ones stand after narrow ones of the same voters, and histograms after all votes.
+    n, n_votes = len(today["pool"]["exponents"]), told["neighbors"].size
+    first = n - len(told["histograms"])
+    wide = np.arange(first - n_votes + 1, first, 2) if number < 20 else []
+    later = np.r_[wide, first + 1 : n].astype(int)
+    old = today | {"pool": pool_without(today["pool"], later)}
     if today["steady"] is not None:
         steady = today["steady"]
-        old["steady"] = steady | {"pool": pool_without(steady["pool"], wide)}
-    before = copy.deepcopy(stored | {"_format": 19, "_calibration": old})
+        old["steady"] = steady | {"pool": pool_without(steady["pool"], later)}
+    if first < n:
+        histograms = today["histograms"]
+        old["histograms"] = histograms | {"counts": histograms["counts"][0]}
+    before = copy.deepcopy(stored | {"_format": number, "_calibration": old})
     new = upgraded(before)["_calibration"]
     np.testing.assert_equal(before["_calibration"], old)  # nothing stored is written to
     pools = [(new["pool"], old["pool"])]
@@ -578,10 +587,13 @@ def test_pools_of_format_19_have_votes_by_wide_kernels(covariance_type, bandwidt
         pools.append((new["steady"]["pool"], old["steady"]["pool"]))
     for of_new, of_old in pools:
         assert len(of_new["exponents"]) == n
-        assert not of_new["exponents"][wide].any()
-        unlearned = PRIOR_PRECISION * np.eye(len(of_new["precision"]))[wide]
-        np.testing.assert_array_equal(of_new["precision"][wide], unlearned)
-        np.testing.assert_equal(pool_without(of_new, wide), of_old)
+        assert not of_new["exponents"][later].any()
+        unlearned = PRIOR_PRECISION * np.eye(len(of_new["precision"]))[later]
+        np.testing.assert_array_equal(of_new["precision"][later], unlearned)
+        np.testing.assert_equal(pool_without(of_new, later), of_old)
+    if first < n:  # both memories start with what the short one has
+        both = np.stack(2 * [histograms["counts"][0]])
+        np.testing.assert_array_equal(new["histograms"]["counts"], both)
     loaded = OnlineKDEClassifier()
     loaded.__setstate__(before)
     assert np.isfinite(loaded.predict_log_proba(np.hstack([X, X[::-1]]))).all()

@@ -142,7 +142,7 @@ def test_a_sample_tells_what_merging_blurs(monkeypatch, covariance_type):
     (X, y), (new, y_new) = interaction(3000), interaction(2000, seed=1)
     model = OnlineKDEClassifier(covariance_type=covariance_type, max_components=200)
     with_sample = model.fit(X, y)
-    place = -2  # of the sample's votes, before histograms
+    place = -3  # of the sample's votes, before histograms
     assert with_sample._calibration.pool.exponents[place] > 0.5
     loss = log_loss(y_new, with_sample.predict_proba(new))
     monkeypatch.setattr(pooled_ratios, "SHARE_MERGED", 1.0)

@@ -453,7 +453,7 @@ def test_what_the_calibration_has_learned_is_told(covariance_type, memory):
         "discriminant": (1,) if memory == 1.0 else (3,),
         "scale": (1,),
         "neighbors": (n_shapes + (1 if memory == 1.0 else 3), 2),
-        "histograms": (1,),
+        "histograms": (2,),
         "offset": (3,),
     }
     exponents = [told[name].ravel() for name in shapes if name != "offset"]

@@ -9,8 +9,8 @@ tempers them by the t_j, one for each group of experts and each short memory of 
 and lends weight to a linear discriminant: q has the class' mean, the average covariance within the
 classes, and heavy tails; there is one more for each memory that is long enough. How widely classes
 spread is a term as well (see `discriminants`), what the nearest samples vote for (`neighbors`) may
-be up to five more, and what single features tell (`histograms`) another. Which t_j, s and b_c are
-best the log-loss tells of rows that are predicted before they are learned; it is convex in them.
+be up to ten more, and what single features tell (`histograms`) two. Which t_j, s and b_c are best
+the log-loss tells of rows that are predicted before they are learned; it is convex in them.
 These rows also tell which share of all rows has classes that follow from nothing in it, a
 contamination, so that their probabilities are the priors.
 """
