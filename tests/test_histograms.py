@@ -275,7 +275,7 @@ def test_all_rows_are_in_them_as_far_as_they_are_not_forgotten():
         before = Histograms.of_rows(X[:last], y[:last], np.ones(last), 3)
         totals, of_all = histograms.counts.sum(axis=3), before.counts.sum(axis=3)
         merged = any(e._mixture.n_compounds for e in classifier.estimators_)
-        assert merged == (n > 400)
+        assert merged == (n > 100)
         np.testing.assert_allclose(totals[1], of_all[1])
         assert (totals[0] <= of_all[0] * (1.0 + 1e-12)).all()
         # The short one has what has been predicted, as far as that is kept.
