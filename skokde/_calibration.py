@@ -168,7 +168,7 @@ class Calibration(NamedTuple):
     newest : NewestRows or None
         Where the memory is found by prediction.
     sample : SampledRows or None
-        Of the rows of earlier windows, where it is not.
+        Of the rows of earlier windows.
     """
 
     pool: LogLinearPool
@@ -380,7 +380,7 @@ class Calibration(NamedTuple):
 
     def _sample_with_window(self, settings: Settings) -> SampledRows | None:
         """With the rows of the window; not all are kept where they stand for the next ones, too."""
-        if settings.memories or not settings.n_distances:
+        if not settings.n_distances:
             return None
         pending, parts = self.pending, []
         weights = pending.counts
@@ -477,8 +477,7 @@ class Calibration(NamedTuple):
         log_densities[:, rows[:-n], codes[:-n]] = used.log_densities[:-n].T
         own = np.where(rows < len(rows) - n, codes, -1)
         states = [pending.states[c] for c in seen]
-        kept = voting_rows(pending.newest, self.sample, states, settings)
-        kept = kept and kept.of_classes(seen)
+        kept = voting_rows(pending.newest, self.sample, states, settings, seen)
         moments = [makers.moments(code, pending.states[code], settings) for code in seen]
         others = log_ratios_besides(states, moments, used.rows, own, settings, kept)
         pool, steady = self.pool, self.steady

@@ -302,14 +302,19 @@ class ClassScorer(NamedTuple):
             lambda: neighbor_metric(discriminants, settings, distance),
         )
         codes = classes.seen_codes()
-        if number == settings.n_distances:
-            kept = voting_rows(calibration.newest, calibration.sample, classes.states(), settings)
+        rows = classes.snapshot.get(
+            "voting rows",
+            settings.key,
+            lambda: voting_rows(calibration.newest, calibration.sample, classes.states(), settings),
+        )
+        if number in rows:
+            kept = rows[number]
 
             def of_kept() -> Neighbors:
                 chosen = kept and kept.of_classes(np.array(codes))
                 return kept_neighbors(chosen, len(codes), settings, metric)
 
-            return classes.snapshot.lasting("kept neighbors", (metric, kept), of_kept)
+            return classes.snapshot.lasting(("kept neighbors", number), (metric, kept), of_kept)
 
         def make(density: OnlineKDEDensity) -> tuple[Mixture, np.ndarray]:
             voters = voters_of(density._state, settings, number)

@@ -104,7 +104,7 @@ def merged_calibration(
     mixtures = [state.mixture for state in predicted if state is not None]
     moments = [inlier_moments(mixture) for mixture in mixtures]
     samples = [calibration.sample for calibration in calibrations if calibration.sample is not None]
-    sample = SampledRows.together(samples) if samples and not settings.memories else None
+    sample = SampledRows.together(samples) if samples else None
     weights = found_feature_weights(predicted, moments, settings, sample=sample)
     settings = settings._replace(feature_weights=weights)
     last = [calibration.last for calibration in calibrations if calibration.last is not None]
@@ -183,10 +183,9 @@ def relearned(
     replayed = reduce(ReplayBuffer.followed_by, earlier) if earlier else None
     histograms = found_histograms([held and held.state for held in held_out], replayed, settings)
     settings = settings._replace(histograms=histograms and histograms.of_classes(known))
-    kept = voting_rows(None, sample, states, settings)
-    kept = kept and kept.of_classes(known)
+    kept = voting_rows(None, sample, states, settings, known)
     # Rows that densities are without may be among those that are kept.
-    among_kept = None if kept is None else np.where(sample.holds(rows.rows), codes, -1)
+    among_kept = None if sample is None else np.where(sample.holds(rows.rows), codes, -1)
     moments = [discriminant_moments(state, settings) for state in states]
     others = log_ratios_besides(states, moments, rows.rows, own, settings, kept, codes, among_kept)
     learned = learn_pool(

@@ -254,7 +254,7 @@ def check_calibration(calibration: Calibration, n_classes: int, d: int) -> None:
         # Besides these the pool has discriminants, with short memories or without, the classes'
         # scales, votes by up to two distances, of memories or kept rows, each by kernels of some
         # widths, and histograms.
-        most_votes = N_VOTE_WIDTHS * (2 + len(MEMORIES))
+        most_votes = N_VOTE_WIDTHS * (2 + len(MEMORIES) + 1)
         most_others = len(MEMORIES) + 1 + most_votes + N_HISTOGRAMS
         n_pooled = np.shape(replay.log_densities)[-1:]
         expect_array(replay.log_densities, "log-densities of predicted rows", (n, *n_pooled))

@@ -24,6 +24,8 @@ from skokde._replay import NewestRows, ReplayBuffer, SampledRows
 # merged yet, count for most; then that share of the components is enough.
 SHARE_MERGED = 1 / 4
 
+VotingRows = dict[int, NewestRows | SampledRows | None]
+
 
 def log_ratios_besides(
     states: Sequence[State],
@@ -31,7 +33,7 @@ def log_ratios_besides(
     X: np.ndarray,
     own: np.ndarray,
     settings: Settings,
-    kept: NewestRows | SampledRows | None = None,
+    kept: VotingRows,
     in_histograms: np.ndarray | None = None,
     among_kept: np.ndarray | None = None,
 ) -> np.ndarray:
@@ -48,8 +50,8 @@ def log_ratios_besides(
         See `Neighbors.log_ratios`.
     settings : Settings
         With the covariance within the classes, the weights of features, and histograms.
-    kept : NewestRows or SampledRows, default=None
-        Of these classes, if they vote.
+    kept : dict
+        See `voting_rows`; of these classes.
     in_histograms : (n,) array of intp, default=None
         As `own`, of rows that may be in these only.
     among_kept : (n,) array of intp, default=None
@@ -65,8 +67,8 @@ def log_ratios_besides(
     metrics = [neighbor_metric(discriminants, settings, n) for n in range(settings.n_distances)]
     for number in range(settings.n_voters):
         metric = metrics[settings.distance_of_voters(number)]
-        if number == settings.n_distances:
-            neighbors = kept_neighbors(kept, len(states), settings, metric)
+        if number in kept:
+            neighbors = kept_neighbors(kept[number], len(states), settings, metric)
             votes.append(neighbors.log_ratios(X, among_kept))
             votes[-1][:, own >= 0] = 0.0
         else:
@@ -116,7 +118,7 @@ def found_histograms(
 def voters_of(state: State, settings: Settings, number: int) -> Mixture:
     """The samples of a class that are voters: all by each distance, or a memory.
 
-    In place of the first memory there are `kept_neighbors`.
+    Others are rows, see `voting_rows`.
     """
     if number < settings.n_distances:
         return state.mixture
@@ -129,19 +131,34 @@ def voting_rows(
     sample: SampledRows | None,
     states: Sequence[State | None],
     settings: Settings,
-) -> NewestRows | SampledRows | None:
-    """The rows that vote beside components: the newest, or a sample if many samples are merged.
+    chosen: np.ndarray | None = None,
+) -> VotingRows:
+    """The rows that vote beside components, by the number of these voters.
 
     Parameters
     ----------
     newest : NewestRows or None
+        They vote in place of the shortest memory, if there is any.
     sample : SampledRows or None
+        It votes if many samples are merged.
     states : sequence of State or None
         One for each class.
     settings : Settings
+    chosen : array of intp, default=None
+        Classes of which the rows are.
     """
-    if settings.memories:
-        return newest
+    rows: VotingRows = {}
+    if settings.n_voters:
+        rows[settings.n_voters - 1] = voting_sample(sample, states)
+    if settings.n_voters and settings.memories:
+        rows[settings.n_distances] = newest
+    if chosen is None:
+        return rows
+    return {number: kept and kept.of_classes(chosen) for number, kept in rows.items()}
+
+
+def voting_sample(sample: SampledRows | None, states: Sequence[State | None]) -> SampledRows | None:
+    """A sample of rows, if many samples are merged."""
     return sample if are_merged([state.mixture for state in states if state is not None]) else None
 
 
@@ -160,16 +177,16 @@ def kept_neighbors(
     settings: Settings,
     metric: NeighborMetric,
 ) -> Neighbors:
-    """Rows of so many classes that vote: see `voting_rows`.
+    """Rows of so many classes that vote.
 
     Of the newest ones what the shortest memory has left of them does. They go by the time of the
     stream: where classes are many, what changes in it is followed before each of them has a few
     rows of its own.
     """
     if kept is None:
-        kept = NewestRows.none(metric.discriminant.means.shape[1])
+        kept = SampledRows.none(metric.discriminant.means.shape[1])
     counts = kept.counts
-    if settings.memories:
+    if isinstance(kept, NewestRows):
         kept = kept.complete()
         (counts,) = weights_in_memories(kept.counts, settings.memories[:1])
     return Neighbors.of_rows(kept.rows, counts, kept.codes, n_classes, metric)
@@ -226,7 +243,7 @@ def found_feature_weights(
     unweighted = np.ones(discriminant.means.shape[1])
     of_features = NeighborMetric.of(discriminant, counts, unweighted)
     seen = np.flatnonzero([state is not None for state in states])
-    rows = voting_rows(None, sample, states, settings)
+    rows = voting_sample(sample, states)
     if rows is None:
         neighbors = Neighbors.of([states[code].mixture for code in seen], of_features)
     else:

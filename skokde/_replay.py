@@ -152,6 +152,10 @@ class SampledRows(NamedTuple):
     threshold: float
 
     @classmethod
+    def none(cls, d: int) -> SampledRows:
+        return cls(*NewestRows.none(d), np.empty(0), 0.0)
+
+    @classmethod
     def of_window(
         cls, rows: np.ndarray, codes: np.ndarray, weights: np.ndarray, position: int
     ) -> SampledRows:

@@ -408,7 +408,10 @@ def _from_19(state: dict[str, Any]) -> dict[str, Any]:
 
 
 def _from_20(state: dict[str, Any]) -> dict[str, Any]:
-    """With histograms of all samples, which were those of a short memory before, and stand last."""
+    """With histograms of all samples, which stand last; those there were are of a short memory.
+
+    With short memories a sample of rows votes, too, by two kernels; that stands before histograms.
+    """
     if "_calibration" not in state:
         return state
     calibration, has_memories = state["_calibration"], state["_class_memory"] is not None
@@ -418,10 +421,17 @@ def _from_20(state: dict[str, Any]) -> dict[str, Any]:
     n = len(pool["exponents"])
     # As where there are votes.
     if np.shape(calibration["covariance"]) and n > TERMS_WITHOUT_VOTES_OF_19[has_memories]:
-        new["pool"], steady = _with_densities(pool, n, 1), calibration["steady"]
+        n_votes, steady = 2 * has_memories, calibration["steady"]
+        new["pool"] = _with_terms_of_21(pool, n_votes)
         if steady:
-            new["steady"] = steady | {"pool": _with_densities(steady["pool"], n, 1)}
+            new["steady"] = steady | {"pool": _with_terms_of_21(steady["pool"], n_votes)}
     return state | {"_calibration": calibration | new}
+
+
+def _with_terms_of_21(pool: dict[str, Any], n_votes: int) -> dict[str, Any]:
+    """With so many votes before the last term, and another one after it."""
+    n = len(pool["exponents"])
+    return _with_densities(_with_densities(pool, n, 1), n - 1, n_votes)
 
 
 def _with_wide_votes_of_20(pool: dict[str, Any], n_voters: int) -> dict[str, Any]:

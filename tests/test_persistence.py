@@ -177,8 +177,8 @@ def test_pools_of_format_2_have_the_groups_of_today(d, n_discriminants):
         groups, places = [*of_new, *logs[:2]], [0, 1]
     else:  # the second one is pooled in transformed coordinates alone
         groups, places = [*of_new, *logs[2:4], *logs[:2]], [2, 3, 0, 1]
-    # Scales, histograms, and by two kernels two kinds of votes and of a sample or memories.
-    n_new = 9 if memory is None else 13
+    # Scales, histograms, and by two kernels two kinds of votes, of a sample and of memories.
+    n_new = 9 if memory is None else 15
     new_terms = rng.normal(size=(n_new, 5, 3))
     today = np.array([*groups, *of_memories, *logs[4:], *new_terms])
     # What was known of the others, in their new places.
@@ -381,7 +381,7 @@ def calibration_of_today(covariance_type, bandwidth, memory):
 
 
 def places_of_later_terms(exponents, n_votes, memory):
-    """In a pool of today: votes of memories or of a sample and by wide kernels, and a histogram."""
+    """In a pool of today: votes of memories and a sample and by wide kernels, and a histogram."""
     n = len(exponents) - 2 * (n_votes > 0)
     votes = np.arange(n - n_votes - n_later_votes(n_votes, memory), n)
     return np.r_[np.setdiff1d(votes, votes[: 2 * n_votes : 2]), n + 1 : len(exponents)]
@@ -395,7 +395,7 @@ def n_transformed_since_18(calibration, n_votes):
 
 def n_later_votes(n_votes, memory):
     """How many votes there are besides those of all samples by narrow kernels, if there are any."""
-    of_others = 3 if memory == "predictive" else 1
+    of_others = 4 if memory == "predictive" else 1
     return n_votes + 2 * of_others if n_votes else 0
 
 
@@ -532,8 +532,9 @@ def test_pools_of_low_rank_of_format_18_have_the_densities_of_today(n_shapes, me
     ).fit(np.hstack([X, X[::-1]]), y)
     n_today = len(classifier._calibration.pool.exponents)
     n_gone = 2 * (n_shapes - 1)  # of the data's coordinates
-    n_wide = 3 if memory == 1.0 else 5  # votes by wide kernels, before histograms, one being new
-    n = n_today - 4 + n_gone - n_wide - 1
+    # New are votes by wide kernels, those of a sample beside memories, and then a histogram.
+    n_wide, n_sample = (3, 0) if memory == 1.0 else (5, 2)
+    n = n_today - 4 + n_gone - n_wide - n_sample - 1
     root = np.random.default_rng(0).normal(size=(n + 3, n + 3))
     old = today.pool._asdict()
     old |= {"exponents": np.arange(1.0, n + 1.0), "precision": root @ root.T}
@@ -546,8 +547,10 @@ def test_pools_of_low_rank_of_format_18_have_the_densities_of_today(n_shapes, me
     exponents, precision = new["pool"]["exponents"], new["pool"]["precision"]
     votes = [weight for of_narrow in range(n - n_wide, n) for weight in (of_narrow, 0.0)]
     others = [1.0, 2.0, *range(3 + n_gone, n - n_wide)]
-    assert exponents.tolist() == [*[0.0] * 4, *others, *votes, n, 0.0]
-    of_new = np.r_[:4, n_today - 2 * n_wide - 1 : n_today - 1 : 2, n_today - 1]
+    assert exponents.tolist() == [*[0.0] * 4, *others, *votes, *n_sample * [0.0], n, 0.0]
+    sample = n_today - 2 - n_sample
+    of_wide = np.arange(sample - 2 * n_wide + 1, sample, 2)
+    of_new = np.r_[:4, of_wide, sample : n_today - 2, n_today - 1]
     of_old = np.delete(np.arange(n_today + 3), of_new)
     np.testing.assert_array_equal(
         precision[np.ix_(of_old, of_old)], old["precision"][np.ix_(kept, kept)]
@@ -567,11 +570,13 @@ def test_pools_have_votes_by_wide_kernels_and_another_histogram(
     classifier = OnlineKDEClassifier(covariance_type=covariance_type, **parameters)
     stored = classifier.fit(np.hstack([X, X[::-1]]), y).__getstate__()
     today, told = stored["_calibration"], classifier.calibration_weights_
-    # Wide ones stand after narrow ones of the same voters, and histograms after all votes.
+    # Wide ones stand after narrow ones of the same voters, and histograms after all votes. Beside
+    # memories, those of a sample are new as well.
     n, n_votes = len(today["pool"]["exponents"]), told["neighbors"].size
     first = n - len(told["histograms"])
-    wide = np.arange(first - n_votes + 1, first, 2) if number < 20 else []
-    later = np.r_[wide, first + 1 : n].astype(int)
+    sample = first - 2 * (memory == "predictive" and n_votes > 0)
+    wide = np.arange(first - n_votes + 1, sample, 2) if number < 20 else []
+    later = np.r_[wide, sample:first, first + 1 : n].astype(int)
     old = today | {"pool": pool_without(today["pool"], later)}
     if today["steady"] is not None:
         steady = today["steady"]

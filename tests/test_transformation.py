@@ -452,7 +452,7 @@ def test_what_the_calibration_has_learned_is_told(covariance_type, memory):
         "memory": (0,) if memory == 1.0 else (3,),
         "discriminant": (1,) if memory == 1.0 else (3,),
         "scale": (1,),
-        "neighbors": (n_shapes + (1 if memory == 1.0 else 3), 2),
+        "neighbors": (n_shapes + (1 if memory == 1.0 else 4), 2),
         "histograms": (2,),
         "offset": (3,),
     }

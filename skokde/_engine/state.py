@@ -182,11 +182,11 @@ class Settings(NamedTuple):
     def n_voters(self) -> int:
         """How many groups of samples vote: all of them by each distance, and others.
 
-        These vote by the distance of features. They are short memories; in place of the shortest
-        one, which has too few samples of a class, the newest rows of all classes vote, as long as
-        it remembers. If there are no memories it is a sample of all rows.
+        These vote by the distance of features. They are short memories, if there are any; in place
+        of the shortest one, which has too few samples of a class, the newest rows of all classes
+        vote, as long as it remembers. The last one is a sample of all rows.
         """
-        return self.n_distances + (max(len(self.memories), 1) if self.n_distances else 0)
+        return self.n_distances + len(self.memories) + 1 if self.n_distances else 0
 
     @property
     def n_votes(self) -> int:
@@ -212,7 +212,8 @@ class Settings(NamedTuple):
             _, groups, memories, discriminants, scale, votes = self.ends_of_terms
             short[groups:memories] = True
             short[memories + 1 : discriminants] = True
-            short[scale + N_VOTE_WIDTHS * self.n_distances : votes] = True
+            first, last = scale + N_VOTE_WIDTHS * self.n_distances, votes - N_VOTE_WIDTHS
+            short[first:last] = True
         return short
 
     def distance_of_voters(self, number: int) -> int:
