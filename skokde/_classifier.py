@@ -126,12 +126,12 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         (see the notes) and in those of the data; "memory" has those of short memories;
         "discriminant" the s of each q, "scale" that of how widely the classes spread, "neighbors"
         those of the nearest samples' votes, by narrow kernels and, in another column, by wide ones:
-        by distances of features and by whitened ones, and of those of short memories, or else of a
-        sample of rows, as far as they vote; "histograms" has those of what single features tell, by
-        a short memory and by all samples, if they are asked; "offset" the b_c; "contamination" is
-        the share of rows of which nothing tells. Where the memory is found by prediction all of
-        these are averages of two pools, and "steady" is the share of the one that has no short
-        memories, from 0 to 1; else it is 0.
+        by distances of features and by whitened ones, of those of short memories, if there are any,
+        and of a sample of rows, as far as they vote; "histograms" has those of what single features
+        tell, by a short memory and by all samples, if they are asked; "offset" the b_c;
+        "contamination" is the share of rows of which nothing tells. Where the memory is found by
+        prediction all of these are averages of two pools, and "steady" is the share of the one that
+        has no short memories, from 0 to 1; else it is 0.
     n_features_in_ : int
         Number of features seen.
     feature_names_in_ : ndarray of shape (n_features,)

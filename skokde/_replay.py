@@ -3,9 +3,9 @@
 Rows that come sorted by class would teach that all are of the class that is about to come. So each
 class counts in a window as much as it does in the model, and what a window lacks is made up for by
 the last rows of the class that were predicted before it. Where the memory is found by prediction
-classes count as they come, and the newest rows of all classes vote. Else a random sample of all
-rows does: what is compressed has merged samples that are near in all features, and where few of
-them tell classes apart that blurs what these tell.
+classes count as they come, and the newest rows of all classes vote. A random sample of all rows
+does in any case: what is compressed has merged samples that are near in all features, and where few
+of them tell classes apart that blurs what these tell.
 """
 
 from __future__ import annotations

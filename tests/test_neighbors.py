@@ -310,11 +310,12 @@ def test_single_rows_have_the_votes_of_many(covariance_type, memory):
     weights = settings.feature_weights
     factors = [] if memory == 1.0 else [0.9, 0.97, 0.997]
     n_distances = 2 if covariance_type == "full" else 1
-    assert settings.n_voters == n_distances + (len(factors) or 1)
+    sample = n_distances + len(factors)
+    assert settings.n_voters == sample + 1
     assert settings.n_votes == N_VOTE_WIDTHS * settings.n_voters
     for number in range(settings.n_voters):
         mixtures = [density._mixture for density in model.estimators_]
-        if number >= n_distances and factors:
+        if n_distances <= number < sample:
             factor = factors[number - n_distances]
             mixtures = [newest_of(X[y == code], factor) for code in range(5)]
         ratios = scorer.log_ratios_of_neighbors(X, number)
@@ -323,7 +324,7 @@ def test_single_rows_have_the_votes_of_many(covariance_type, memory):
         of_samples = discriminants.linear[0], discriminants.counts
         metric = NeighborMetric.of(*of_samples, None if number == 1 < n_distances else weights)
         expected = Neighbors.of(mixtures, metric).log_ratios(X)
-        if number == n_distances and not factors:  # few samples are merged: no sample votes
+        if number == sample:  # few samples are merged: it does not vote
             expected = np.zeros((N_VOTE_WIDTHS, len(X), 5))
         elif number == n_distances:  # the newest rows of all classes
             counts = 0.9 ** np.arange(len(X))[::-1]
