@@ -29,12 +29,7 @@ from skokde._engine.class_density import (
     log_densities_of_few,
 )
 from skokde._engine.estimates import discriminant_moments
-from skokde._engine.histograms import (
-    LEFT_AFTER_SAMPLE,
-    LEFT_WITH_FOUND_MEMORY,
-    N_HISTOGRAMS,
-    Histograms,
-)
+from skokde._engine.histograms import N_HISTOGRAMS, Histograms
 from skokde._engine.kde import in_boxes
 from skokde._engine.neighbors import N_VOTE_WIDTHS
 from skokde._engine.outliers import Moments, inlier_moments
@@ -398,8 +393,7 @@ class Calibration(NamedTuple):
         pending = self.pending
         if self.histograms is None or not len(pending.rows):
             return self.histograms
-        most = LEFT_WITH_FOUND_MEMORY if settings.memories else LEFT_AFTER_SAMPLE
-        left = np.minimum(settings.forgetting_factor, most) ** pending.counts.sum()
+        left = settings.left_in_histograms ** pending.counts.sum()
         return self.histograms.with_rows(pending.rows, pending.codes, pending.counts, left)
 
     def _log_densities_of_classes(

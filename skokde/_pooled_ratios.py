@@ -107,12 +107,14 @@ def found_histograms(
     mixtures = [state and state.mixture for state in states]
     if replay is None:
         return Histograms.of_mixtures(mixtures)
-    kept = replay.rows, replay.codes, replay.counts
+    in_short, in_long = weights_in_memories(replay.counts, settings.left_in_histograms)
     if not any(mixture and mixture.n_compounds for mixture in mixtures):
-        return Histograms.of_mixtures(mixtures).with_short_memory(*kept)
-    if before is not None and before.fits(replay.rows, replay.counts):
+        found = Histograms.of_mixtures(mixtures)
+    elif before is not None and before.fits(replay.rows, replay.counts):
         return before
-    return Histograms.of_rows(*kept, len(states))
+    else:
+        found = Histograms.of_rows(replay.rows, replay.codes, in_long, len(states))
+    return found.with_short_memory(replay.rows, replay.codes, in_short)
 
 
 def voters_of(state: State, settings: Settings, number: int) -> Mixture:

@@ -273,7 +273,8 @@ def by_hand(X, y, n_classes, parameters):
             else:
                 histograms = Histograms.of_rows(X[before], y[before], np.ones(start), n_classes)
                 if replayed:
-                    newest = X[replayed], y[replayed], np.ones(len(replayed))
+                    faded = LEFT_AFTER_SAMPLE[0] ** np.arange(len(replayed))[::-1]
+                    newest = X[replayed], y[replayed], faded
                     histograms = histograms.with_short_memory(*newest)
             last_start = start
             others += [*histograms.log_ratios(X[rows], own)]

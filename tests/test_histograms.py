@@ -295,6 +295,16 @@ def test_bins_follow_rows_that_are_sorted_by_class():
     assert (of_all.max(axis=2) < 0.75 * of_all.sum(axis=2)).all()
 
 
+@pytest.mark.parametrize("factor", [0.99, 0.9])
+def test_what_is_forgotten_is_in_no_memory(factor):
+    X, y = categorical(700)
+    classifier = OnlineKDEClassifier(forgetting_factor=factor).fit(X, y)
+    assert not any(e._mixture.n_compounds for e in classifier.estimators_)
+    short, as_densities = classifier._calibration.histograms.counts.sum(axis=(1, 2, 3)) / 8
+    assert short < 1.2 / (1.0 - factor)
+    assert as_densities < 1.2 * 3 / (1.0 - factor)  # of each class by its own samples
+
+
 @pytest.mark.parametrize("factor", [0.99, "predictive"])
 def test_streams_that_forget(factor):
     X, y = categorical(1200)

@@ -135,7 +135,9 @@ def weights_in_memories(counts: np.ndarray, factors: Sequence[float]) -> np.ndar
     A row of count w is as w rows, also where w is tiny.
     """
     logs = np.log(factors)[:, None]
-    of_each = np.expm1(logs * counts) / np.expm1(logs)
+    of_each = np.empty((len(logs), len(counts)))
+    of_each[:] = counts
+    np.divide(np.expm1(logs * counts), np.expm1(logs), out=of_each, where=logs < 0.0)
     return np.exp(logs * later_than_each(counts)) * of_each
 
 

@@ -10,7 +10,12 @@ import numpy as np
 
 from skokde._engine.bandwidth import Rule
 from skokde._engine.covariance import CovarianceStructure, DiagonalCovariance
-from skokde._engine.histograms import N_HISTOGRAMS, Histograms
+from skokde._engine.histograms import (
+    LEFT_AFTER_SAMPLE,
+    LEFT_WITH_FOUND_MEMORY,
+    N_HISTOGRAMS,
+    Histograms,
+)
 from skokde._engine.mixture import Mixture
 from skokde._engine.neighbors import N_VOTE_WIDTHS
 from skokde._engine.outliers import Moments
@@ -229,6 +234,12 @@ class Settings(NamedTuple):
     def n_histograms(self) -> int:
         """How many of these are pooled: of each memory, or none."""
         return N_HISTOGRAMS * self.pools_histograms
+
+    @property
+    def left_in_histograms(self) -> np.ndarray:
+        """What is left of the counts of each of their memories after each sample, (n_memories,)."""
+        most = LEFT_WITH_FOUND_MEMORY if self.memories else LEFT_AFTER_SAMPLE
+        return np.minimum(self.forgetting_factor, most)
 
     @property
     def first_exponents(self) -> np.ndarray:
