@@ -295,14 +295,16 @@ def test_bins_follow_rows_that_are_sorted_by_class():
     assert (of_all.max(axis=2) < 0.75 * of_all.sum(axis=2)).all()
 
 
-@pytest.mark.parametrize("factor", [0.99, 0.9])
-def test_what_is_forgotten_is_in_no_memory(factor):
-    X, y = categorical(700)
-    classifier = OnlineKDEClassifier(forgetting_factor=factor).fit(X, y)
-    assert not any(e._mixture.n_compounds for e in classifier.estimators_)
-    short, as_densities = classifier._calibration.histograms.counts.sum(axis=(1, 2, 3)) / 8
-    assert short < 1.2 / (1.0 - factor)
-    assert as_densities < 1.2 * 3 / (1.0 - factor)  # of each class by its own samples
+@pytest.mark.parametrize("factor", [1.0, 0.99, 0.9, "predictive"])
+def test_the_short_memory_has_what_is_left_of_predicted_rows(factor):
+    X, y, _ = labelled(60)
+    calibration = OnlineKDEClassifier(forgetting_factor=factor).fit(X, y)._calibration
+    n = len(calibration.replay.rows)
+    assert n > 20
+    left = {1.0: LEFT_AFTER_SAMPLE[0], "predictive": LEFT_WITH_FOUND_MEMORY[0]}.get(factor, factor)
+    totals = calibration.histograms.counts[0].sum(axis=(0, 2))
+    # Rows of a window, where some came since, are as new as its last one.
+    np.testing.assert_allclose(totals, (1.0 - left**n) / (1.0 - left), rtol=1e-3)
 
 
 @pytest.mark.parametrize("factor", [0.99, "predictive"])
