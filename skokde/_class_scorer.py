@@ -273,8 +273,9 @@ class ClassScorer(NamedTuple):
         of_voters = used[:n_votes].reshape(-1, N_VOTE_WIDTHS).any(axis=1)
         for number in np.flatnonzero(of_voters).tolist():
             votes[number] = self.log_ratios_of_neighbors(X, number)
-        if histograms is not None and used[n_votes:].any():
-            out[n_votes:] = self._log_ratios_of_histograms(X, histograms)
+        of_memories = used[n_votes:]
+        if histograms is not None and of_memories.any():
+            out[n_votes:][of_memories] = self._log_ratios_of_histograms(X, of_memories)
         return out
 
     def log_ratios_of_neighbors(self, X: np.ndarray, number: int) -> np.ndarray:
@@ -324,10 +325,15 @@ class ClassScorer(NamedTuple):
         voters, points = zip(*of_each, strict=True)
         return Neighbors.of(voters, metric, points)
 
-    def _log_ratios_of_histograms(self, X: np.ndarray, histograms: Histograms) -> np.ndarray:
-        """Of all classes (n_memories, n, n_classes)."""
-        classes = self.classes
-        of_bins = classes.snapshot.lasting("histograms", histograms, histograms.bin_log_ratios)
+    def _log_ratios_of_histograms(self, X: np.ndarray, of_memories: np.ndarray) -> np.ndarray:
+        """By some of the memories, of all classes (n_chosen, n, n_classes)."""
+        classes, key = self.classes, (self.settings.histograms, tuple(of_memories.tolist()))
+
+        def make() -> tuple[Histograms, np.ndarray]:
+            chosen = self.settings.histograms.of_memories(of_memories)
+            return chosen, chosen.bin_log_ratios()
+
+        histograms, of_bins = classes.snapshot.lasting("histograms", key, make)
         parts = in_parts(np.arange(len(X)))
         logs = classes.in_threads(
             lambda part: histograms.log_ratios(X[part], of_bins=of_bins), parts

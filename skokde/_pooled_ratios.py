@@ -149,10 +149,10 @@ def voting_rows(
     chosen : array of intp, default=None
         Classes of which the rows are.
     """
-    rows: VotingRows = {}
-    if settings.n_voters:
-        rows[settings.n_voters - 1] = voting_sample(sample, states)
-    if settings.n_voters and settings.memories:
+    if not settings.n_voters:
+        return {}
+    rows: VotingRows = {settings.n_voters - 1: voting_sample(sample, states)}
+    if settings.memories:
         rows[settings.n_distances] = newest
     if chosen is None:
         return rows

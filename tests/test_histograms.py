@@ -137,6 +137,9 @@ def test_rows_do_not_count_themselves_and_what_is_missing_tells_nothing():
                     of_feature = histograms.counts[memory, :, feature]
                     expected[c] += log_ratio_by_hand(of_feature, bin_, c, float(c == code))
         np.testing.assert_allclose(logs[memory, number], expected, atol=1e-12)
+    for number in range(N_HISTOGRAMS):
+        alone = histograms.of_memories(np.arange(N_HISTOGRAMS) == number)
+        np.testing.assert_array_equal(alone.log_ratios(rows, own), logs[number][None])
     known = histograms.log_ratios(rows, of_bins=histograms.bin_log_ratios())
     np.testing.assert_array_equal(known, histograms.log_ratios(rows))
 

@@ -83,6 +83,10 @@ class Histograms(NamedTuple):
         """Of some of the classes, by an array of their numbers."""
         return self._replace(counts=self.counts[:, chosen])
 
+    def of_memories(self, chosen: np.ndarray) -> Self:
+        """Of some of the memories, by an array of bool, to be asked and not to be gone on with."""
+        return self._replace(counts=self.counts[chosen])
+
     def with_rows(
         self, X: np.ndarray, codes: np.ndarray, counts: np.ndarray, left: float | np.ndarray = 1.0
     ) -> Self:
