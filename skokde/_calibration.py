@@ -197,6 +197,11 @@ class Calibration(NamedTuple):
         """The pool, averaged with the steady one if there is one."""
         return self.pool if self.steady is None else self.steady.mixed_with(self.pool)
 
+    def settings_of_classes(self, settings: Settings) -> Settings:
+        """With what it knows by which the densities of classes learn."""
+        forgotten = 0.0 if self.steady is None else self.steady.forgotten
+        return settings._replace(shrinkage_target=self.covariance, forgotten=forgotten)
+
     def grown(self, chosen: np.ndarray, n_classes: int) -> Calibration:
         """With more classes, the old ones having new numbers among them."""
         pending = self.pending

@@ -131,7 +131,9 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         tell, by a short memory and by all samples, if they are asked; "offset" the b_c;
         "contamination" is the share of rows of which nothing tells. Where the memory is found by
         prediction all of these are averages of two pools, and "steady" is the share of the one that
-        has no short memories, from 0 to 1; else it is 0.
+        has no short memories, from 0 to 1; "forgotten" is the share of older samples that densities
+        forget for each new one, up to 0.001, the more the more the other pool is ahead. Else these
+        two are 0.
     n_features_in_ : int
         Number of features seen.
     feature_names_in_ : ndarray of shape (n_features,)
@@ -677,6 +679,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
             "offset": pool.offsets.copy(),
             "contamination": pool.contamination,
             "steady": 0.0 if steady is None else steady.share,
+            "forgotten": 0.0 if steady is None else steady.forgotten,
         }
 
     @property
@@ -815,7 +818,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         """Learn from rows with positive weights."""
         # Without rows, too, what was set takes effect.
         if not (len(X) and (self.calibrate or settings.n_experts > 1)):
-            settings = settings._replace(shrinkage_target=self._calibration.covariance)
+            settings = self._calibration.settings_of_classes(settings)
             self._learn_part(X, codes, weights, settings)
             return
         done = 0
@@ -836,12 +839,8 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
                 X[done:], codes[done:], weights[done:], settings
             )
             part = slice(done, done + n)
-            self._learn_part(
-                X[part],
-                codes[part],
-                weights[part],
-                settings._replace(shrinkage_target=self._calibration.covariance),
-            )
+            of_classes = self._calibration.settings_of_classes(settings)
+            self._learn_part(X[part], codes[part], weights[part], of_classes)
             done += n
 
     def _learn_part(
@@ -973,7 +972,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         waits = [getattr(estimator, "_waiting", None) is not None for estimator in self.estimators_]
         if any(waits):
             settings = check_settings(self, self.n_features_in_)
-            settings = settings._replace(shrinkage_target=self._calibration.covariance)
+            settings = self._calibration.settings_of_classes(settings)
             # Replaced, not written to: what is known of a density is known by its identity.
             self.estimators_ = self.estimators_.copy()
             for code in np.flatnonzero(waits):

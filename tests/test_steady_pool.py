@@ -8,10 +8,17 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from skokde import OnlineKDEClassifier
+from skokde import OnlineKDEClassifier, OnlineKDEDensity
+from skokde._engine.experts import empty_state
+from skokde._engine.learn import learn, recompressed
 from skokde._engine.neighbors import N_VOTE_WIDTHS
 from skokde._engine.pooling import MEMORY, PRIOR_PRECISION, LogLinearPool, learn_pool
-from skokde._engine.steady_pool import EVIDENCE_LEFT, SteadyPool
+from skokde._engine.steady_pool import (
+    EVIDENCE_LEFT,
+    EVIDENCE_OF_CHANGE,
+    MOST_FORGOTTEN,
+    SteadyPool,
+)
 from skokde._validation import check_settings
 
 SHORT = np.array([False, True])
@@ -171,7 +178,7 @@ def test_where_nothing_is_forgotten_there_is_none():
     X, y = two_classes(300)
     model = OnlineKDEClassifier().fit(X, y)
     assert model._calibration.steady is None
-    assert model.calibration_weights_["steady"] == 0.0
+    assert model.calibration_weights_["steady"] == model.calibration_weights_["forgotten"] == 0.0
     assert not check_settings(model, X.shape[1]).of_short_memories.any()
 
 
@@ -245,3 +252,89 @@ def test_where_nothing_changes_it_predicts_better(monkeypatch):
             losses.append(-log_p[np.arange(500), y[400:]].mean())
     with_it, without_it = np.reshape(losses, (6, 2)).mean(axis=0)
     assert with_it < without_it - 0.002  # 0.0056 less
+
+
+# ------------------------------------------------------------ what the model of all samples forgets
+
+
+def held(model):
+    """How many samples the densities of the classes stand for."""
+    return sum(e._state.mixture.counts.sum() for e in model.estimators_)
+
+
+def other_features(n, changed, seed=0):
+    """Two classes by whether two of six features have one sign, later by two others."""
+    X = np.random.default_rng(seed).normal(size=(n, 6))
+    before, after = X[:, 0] * X[:, 1] > 0.0, X[:, 2] * X[:, 3] > 0.0
+    return X, np.where(np.arange(n) < changed, before, after).astype(int)
+
+
+def test_more_is_forgotten_the_more_speaks_for_short_memories():
+    rates = [
+        SteadyPool(pool([1.0, 0.0]), log_odds).forgotten
+        for log_odds in (-1e6, -EVIDENCE_OF_CHANGE, 0.0)
+    ]
+    assert rates[:2] == pytest.approx([MOST_FORGOTTEN, 0.5 * MOST_FORGOTTEN], rel=1e-12)
+    assert rates[2] < 0.01 * MOST_FORGOTTEN
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "diag", "lowrank"])
+def test_a_compression_forgets_what_was_there_at_the_last_one(covariance_type):
+    X = np.random.default_rng(0).normal(size=(400, 3))
+    settings = check_settings(OnlineKDEDensity(covariance_type=covariance_type), 3)
+    forgetting = settings._replace(forgotten=0.01)
+    state = learn(empty_state(3, settings), X[:300], np.ones(300), settings)
+    n, counts = state.n_compressed, state.mixture.counts
+    assert 0 < n < len(counts)
+    new = counts[n:].sum()
+    assert recompressed(state, settings).mixture.counts.sum() == pytest.approx(300.0, rel=1e-12)
+    compressed = recompressed(state, forgetting).mixture.counts.sum()
+    assert compressed == pytest.approx(0.99**new * (300.0 - new) + new, rel=1e-12)
+    # The models of shards have told all that they can of what is forgotten.
+    merged = recompressed(state, forgetting, merging=True).mixture.counts.sum()
+    assert merged == pytest.approx(300.0, rel=1e-12)
+
+
+def test_a_weight_of_many_samples_leaves_what_is_new():
+    X = np.random.default_rng(0).normal(size=(400, 2))
+    settings = check_settings(OnlineKDEDensity(), 2)._replace(forgotten=0.002)
+    weights = np.where(np.arange(400) == 350, 1e9, 1.0)
+    state = learn(empty_state(2, settings), X, weights, settings)
+    assert np.isfinite(state.mixture.counts).all()
+    assert state.mixture.counts.sum() == pytest.approx(1e9, rel=1e-6)
+
+
+def test_what_has_changed_is_forgotten_and_nothing_else():
+    changed = streamed(*other_features(1500, 500), covariance_type="diag")
+    lasting = streamed(*two_classes(1500), covariance_type="diag")
+    assert held(changed) < 0.9 * 1500
+    assert held(lasting) > 0.99 * 1500
+    assert changed.class_count_.sum() == 1500.0
+    rates = [model.calibration_weights_["forgotten"] for model in (changed, lasting)]
+    assert 0.0 < rates[1] < 0.1 * MOST_FORGOTTEN < rates[0] <= MOST_FORGOTTEN
+
+
+def test_what_has_changed_is_followed(monkeypatch):
+    gains = []
+    for seed in range(2):
+        X, y = other_features(3000, 700, seed)
+        losses = []
+        for most in (0.0, MOST_FORGOTTEN):
+            monkeypatch.setattr("skokde._engine.steady_pool.MOST_FORGOTTEN", most)
+            model = streamed(X[:2000], y[:2000], covariance_type="diag")
+            log_p = model.predict_log_proba(X[2000:])
+            losses.append(-log_p[np.arange(1000), y[2000:]].mean())
+        gains.append(losses[0] - losses[1])
+    assert np.mean(gains) > 0.02
+
+
+def test_it_is_forgotten_whatever_the_blocks_and_the_repetitions(assert_same_model):
+    X, y = other_features(1000, 300)
+    first = streamed(X, y, block=1000)
+    assert held(first) < 950
+    assert_same_model(first, streamed(X, y, block=17))
+    twice = OnlineKDEClassifier(forgetting_factor="predictive")
+    twice.partial_fit(X, y, classes=[0, 1], sample_weight=np.full(1000, 2.0))
+    repeated = streamed(np.repeat(X, 2, axis=0), np.repeat(y, 2), block=64)
+    assert held(twice) < 1900
+    assert_same_model(twice, repeated)

@@ -69,6 +69,15 @@ def compact(state: State, settings: Settings, references: References) -> State:
     return recompressed(state, settings)
 
 
+def faded(state: State, settings: Settings) -> Mixture:
+    """The samples, with less of those before the last compression if the stream has changed."""
+    counts, n = state.mixture.counts, state.n_compressed
+    if not settings.forgotten:
+        return state.mixture
+    left = (1.0 - settings.forgotten) ** counts[n:].sum()
+    return state.mixture._replace(counts=np.concatenate([left * counts[:n], counts[n:]]))
+
+
 def recompressed(state: State, settings: Settings, *, merging: bool = False) -> State:
     """The same of a model whose samples have been predicted.
 
@@ -102,7 +111,7 @@ def recompressed(state: State, settings: Settings, *, merging: bool = False) -> 
             lowest = np.append(lowest, taken)
         finer = np.union1d(thresholds, np.outer(lowest, BETWEEN) if many else lowest)
         level, tried = int(np.searchsorted(finer, taken)), settings._replace(thresholds=finer)
-    mixture = state.mixture.without_vanished()
+    mixture = (state.mixture if merging else faded(state, settings)).without_vanished()
     compressed = revitalize_and_compress(mixture, tried, level, most, most_compounds)
     mixture, partitions, level = compressed
     if tried is not settings:

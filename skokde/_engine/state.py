@@ -48,6 +48,9 @@ class Settings(NamedTuple):
         Of the kernels that are tried: the structure, and others that have less in them.
     memories : tuple of float
         Forgetting factors that are tried beside the one above.
+    forgotten : float
+        Share of what was there before that a compression forgets for each sample since the last
+        one, where short memories tell that the stream has changed.
     shrinkage_target : (d, d) or (d,) array, or None
         For covariances, see `shrink_covariance`.
     transformation : Transformation or None
@@ -73,6 +76,7 @@ class Settings(NamedTuple):
     most_compounds: int | None
     shapes: tuple[CovarianceStructure, ...]
     memories: tuple[float, ...] = ()
+    forgotten: float = 0.0
     shrinkage_target: np.ndarray | None = None
     transformation: Transformation | None = None
     feature_weights: np.ndarray | None = None

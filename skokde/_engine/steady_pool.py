@@ -6,6 +6,9 @@ learned from the newest predictions; where nothing changes, that is noise. A sec
 them, and remembers more predictions. What each of the two counts goes by how well both predicted
 the newest classes. What is scored is the average of their weights, and so a geometric mean of their
 probabilities; since the log-loss is convex in the weights, it is no worse than they are on average.
+
+Where the pool with short memories is ahead by far, the stream is not what it was, and the model of
+all samples forgets. It is what most of the terms are of, for which no short memory can stand in.
 """
 
 from __future__ import annotations
@@ -26,6 +29,11 @@ from skokde._engine.pooling import (
 
 # What is left, after each sample, of the evidence for either pool.
 EVIDENCE_LEFT = 0.995
+# The share of older samples that all of them forget for each new one, at most, and the evidence for
+# short memories at which it is half as much, in nats. Where nothing changes there is little, but
+# some: they are of samples that are not merged.
+MOST_FORGOTTEN = 0.001
+EVIDENCE_OF_CHANGE = 5.0
 
 
 class SteadyPool(NamedTuple):
@@ -71,6 +79,11 @@ class SteadyPool(NamedTuple):
     def share(self) -> float:
         """What it counts in what is scored, between zero and one."""
         return float(expit(self.log_odds))
+
+    @property
+    def forgotten(self) -> float:
+        """What share of the samples so far the densities should forget for each new one."""
+        return MOST_FORGOTTEN * float(expit(-self.log_odds - EVIDENCE_OF_CHANGE))
 
     def mixed_with(self, pool: LogLinearPool) -> LogLinearPool:
         """The average of this pool and of one that follows the stream."""
