@@ -78,7 +78,9 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         With ``forgetting_factor="predictive"`` the priors of the classes and the calibration follow
         the stream, too: class counts that forget by factors of 1, 0.999 and 0.99 are weighted by
         how well they predict the labels, and the estimates of the newest samples go into the pool
-        as densities p_j of their own, with a q for each of the two longer ones.
+        as densities p_j of their own, with a q for each of the two longer ones. Where these tell
+        far more of the classes than all samples do, the densities of classes forget, up to 0.001
+        for each sample.
     calibrate : bool, default=True
         Whether `predict_proba`, and with it `predict`, go beyond Bayes' rule: log P(c | x) is then
         log P(c) + b_c + sum_j t_j log p_j(x | c) + s log q(x | c), but for a constant, where the

@@ -270,12 +270,10 @@ def other_features(n, changed, seed=0):
 
 
 def test_more_is_forgotten_the_more_speaks_for_short_memories():
-    rates = [
-        SteadyPool(pool([1.0, 0.0]), log_odds).forgotten
-        for log_odds in (-1e6, -EVIDENCE_OF_CHANGE, 0.0)
-    ]
-    assert rates[:2] == pytest.approx([MOST_FORGOTTEN, 0.5 * MOST_FORGOTTEN], rel=1e-12)
-    assert rates[2] < 0.01 * MOST_FORGOTTEN
+    least, most = EVIDENCE_OF_CHANGE
+    evidence = [1e6, most, 0.5 * (least + most), least, 0.0, -1e6]
+    rates = [SteadyPool(pool([1.0, 0.0]), -nats).forgotten for nats in evidence]
+    assert rates == pytest.approx(MOST_FORGOTTEN * np.array([1.0, 1.0, 0.5, 0.0, 0.0, 0.0]))
 
 
 @pytest.mark.parametrize("covariance_type", ["full", "diag", "lowrank"])
@@ -308,10 +306,10 @@ def test_what_has_changed_is_forgotten_and_nothing_else():
     changed = streamed(*other_features(1500, 500), covariance_type="diag")
     lasting = streamed(*two_classes(1500), covariance_type="diag")
     assert held(changed) < 0.9 * 1500
-    assert held(lasting) > 0.99 * 1500
+    assert held(lasting) > 0.999 * 1500
     assert changed.class_count_.sum() == 1500.0
     rates = [model.calibration_weights_["forgotten"] for model in (changed, lasting)]
-    assert 0.0 < rates[1] < 0.1 * MOST_FORGOTTEN < rates[0] <= MOST_FORGOTTEN
+    assert rates[1] == 0.0 < rates[0] <= MOST_FORGOTTEN
 
 
 def test_what_has_changed_is_followed(monkeypatch):

@@ -444,7 +444,7 @@ def test_what_the_calibration_has_learned_is_told(covariance_type, memory):
     classifier.fit(X, y)
     told, pool = classifier.calibration_weights_, classifier._calibration.scored_pool()
     n_shapes = {"full": 2, "diag": 1}[covariance_type]  # and distances of votes
-    numbers = "contamination", "steady"
+    numbers = "contamination", "steady", "forgotten"
     shapes = {name: part.shape for name, part in told.items() if name not in numbers}
     assert shapes == {
         "transformed": (n_shapes, 2),

@@ -29,11 +29,11 @@ from skokde._engine.pooling import (
 
 # What is left, after each sample, of the evidence for either pool.
 EVIDENCE_LEFT = 0.995
-# The share of older samples that all of them forget for each new one, at most, and the evidence for
-# short memories at which it is half as much, in nats. Where nothing changes there is little, but
-# some: they are of samples that are not merged.
+# The evidence for short memories, in nats, from which on something is forgotten, and from which on
+# no more is: this share of older samples for each new one. Where nothing changes there is some
+# evidence, too, but little: short memories are of samples that are not merged.
+EVIDENCE_OF_CHANGE = 2.5, 7.5
 MOST_FORGOTTEN = 0.001
-EVIDENCE_OF_CHANGE = 5.0
 
 
 class SteadyPool(NamedTuple):
@@ -83,7 +83,7 @@ class SteadyPool(NamedTuple):
     @property
     def forgotten(self) -> float:
         """What share of the samples so far the densities should forget for each new one."""
-        return MOST_FORGOTTEN * float(expit(-self.log_odds - EVIDENCE_OF_CHANGE))
+        return float(np.interp(-self.log_odds, EVIDENCE_OF_CHANGE, (0.0, MOST_FORGOTTEN)))
 
     def mixed_with(self, pool: LogLinearPool) -> LogLinearPool:
         """The average of this pool and of one that follows the stream."""
