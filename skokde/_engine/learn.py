@@ -111,7 +111,7 @@ def recompressed(state: State, settings: Settings, *, merging: bool = False) -> 
             lowest = np.append(lowest, taken)
         finer = np.union1d(thresholds, np.outer(lowest, BETWEEN) if many else lowest)
         level, tried = int(np.searchsorted(finer, taken)), settings._replace(thresholds=finer)
-    mixture = (state.mixture if merging else faded(state, settings)).without_vanished()
+    mixture = faded(state, settings).without_vanished()
     compressed = revitalize_and_compress(mixture, tried, level, most, most_compounds)
     mixture, partitions, level = compressed
     if tried is not settings:
