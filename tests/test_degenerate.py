@@ -465,3 +465,17 @@ def test_a_million_equal_rows_are_one_of_that_weight(assert_same_model, Estimato
     many, one = Estimator(), Estimator().fit(first, label, sample_weight=[1e6])
     many.fit(first.repeat(10**6, axis=0), label.repeat(10**6))
     assert_same_model(many, one)
+
+
+def test_a_factor_that_is_set_after_samples_of_large_weight():
+    X = np.random.default_rng(0).normal(size=(100, 2))
+    density = OnlineKDEDensity().fit(X, sample_weight=np.full(100, 10.0))
+    assert 0 < density._state.n_compressed < density.n_components_
+    # As if the samples since the last compression had left less than nothing of those before.
+    density.set_params(forgetting_factor=0.97).partial_fit(X[:5])
+    assert np.isfinite(density.score_samples(X)).all()
+    whole = OnlineKDEDensity().fit(X, sample_weight=np.full(100, 10.0))
+    whole.set_params(forgetting_factor=0.97)
+    for row in X[:5]:
+        whole.partial_fit(row[None])
+    np.testing.assert_array_equal(whole.score_samples(X), density.score_samples(X))

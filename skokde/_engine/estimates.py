@@ -73,9 +73,10 @@ def reference_size(state: State, settings: Settings) -> int | None:
     later = mixture.n_components - n_compressed
     if not (n_compressed and later) or settings.bandwidth.n_widths == 1:
         return None
-    compressed = unfaded(mixture, n_compressed, settings)
-    pace = max(1, int(PACE * compressed.sum()))
-    n = mixture.n_components - later % pace
+    # With another factor than there was they may be beyond all numbers.
+    with np.errstate(over="ignore"):
+        pace = PACE * unfaded(mixture, n_compressed, settings).sum()
+    n = mixture.n_components - later % max(1, int(min(pace, later + 1)))
     return None if share_left(mixture, n, settings) < LEAST_SHARE_LEFT else n
 
 

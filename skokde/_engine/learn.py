@@ -184,7 +184,8 @@ def learn(
     cap = settings.max_components
     if cap is not None:
         if state.mixture.n_components > cap:
-            state = compact(state, settings, references)
+            # It was set, which tells nothing of the stream.
+            state = compact(state, settings._replace(forgotten=0.0), references)
         state = state._replace(limit=min(state.limit, cap))
     done = 0
     while done < len(X):
