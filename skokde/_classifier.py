@@ -820,7 +820,7 @@ class OnlineKDEClassifier(ClassifierMixin, BaseOnlineKDE):
         """Learn from rows with positive weights."""
         # Without rows, too, what was set takes effect.
         if not (len(X) and (self.calibrate or settings.n_experts > 1)):
-            settings = self._calibration.settings_of_classes(settings)
+            settings = settings._replace(shrinkage_target=self._calibration.covariance)
             self._learn_part(X, codes, weights, settings)
             return
         done = 0

@@ -323,6 +323,18 @@ def test_what_has_changed_is_followed(monkeypatch):
     assert np.mean(gains) > 0.02
 
 
+@pytest.mark.parametrize("memory", [1.0, "predictive"])
+def test_nothing_is_forgotten_where_classes_are_not_predicted_any_more(memory):
+    X, y = other_features(1200, 400)
+    model = streamed(X[:900], y[:900], covariance_type="diag")
+    assert model.calibration_weights_["forgotten"] > 0.0
+    model.set_params(calibrate=False, bandwidth="okde", compression_threshold=0.1)
+    model.set_params(forgetting_factor=memory)
+    before = held(model)
+    model.partial_fit(X[900:], y[900:])
+    assert held(model) == pytest.approx(before + 300.0, rel=1e-12)
+
+
 def test_it_is_forgotten_whatever_the_blocks_and_the_repetitions(assert_same_model):
     X, y = other_features(1000, 300)
     first = streamed(X, y, block=1000)

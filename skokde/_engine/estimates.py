@@ -73,7 +73,7 @@ def reference_size(state: State, settings: Settings) -> int | None:
     later = mixture.n_components - n_compressed
     if not (n_compressed and later) or settings.bandwidth.n_widths == 1:
         return None
-    # With another factor than there was they may be beyond all numbers.
+    # Under another factor than they came by, counts may seem to have been beyond all numbers.
     with np.errstate(over="ignore"):
         pace = PACE * unfaded(mixture, n_compressed, settings).sum()
     n = mixture.n_components - later % max(1, int(min(pace, later + 1)))
