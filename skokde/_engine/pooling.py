@@ -65,13 +65,50 @@ class LeastLoss(NamedTuple):
         Which ones.
     weights : (n_densities + n_classes,) array
         The best there are then.
+    covariance : (n_densities + n_classes, n_densities + n_classes) array
+        Inverse curvature of the log-loss by the weights that are left, zero for the others.
     rise : float
         By how much the log-loss of the predictions so far is more with them, in nats.
     """
 
     zero: np.ndarray
     weights: np.ndarray
+    covariance: np.ndarray
     rise: float
+
+    def without(self, places: Sequence[int]) -> Self:
+        """Where these exponents are zero, too, and none of the others is below it."""
+        least = self
+        while len(places):
+            for place in places:
+                least = least._eliminated(place)
+            places = np.flatnonzero(least.weights[: len(least.zero)] < 0.0)
+        return least
+
+    def _eliminated(self, place: int) -> Self:
+        """Where the other weights make up for one more, as far as they can, whatever their sign.
+
+        It is a step of Gaussian elimination, far faster than solving for the weights anew.
+        """
+        column = self.covariance[place]
+        step = self.weights[place] / column[place]
+        weights = self.weights - step * column
+        covariance = self.covariance - (column / column[place])[:, None] * column
+        zero = self.zero.copy()
+        zero[place], weights[place] = True, 0.0
+        covariance[place] = covariance[:, place] = 0.0
+        return type(self)(
+            zero, weights, covariance, self.rise + float(0.5 * step * self.weights[place])
+        )
+
+    def rises_without(self, removable: np.ndarray) -> list[tuple[float, int]]:
+        """The rise without each exponent that may go, as long as none goes below zero, and which.
+
+        The least rise stands first.
+        """
+        places = np.flatnonzero(removable & ~self.zero)
+        rises = self.rise + 0.5 * self.weights[places] ** 2 / self.covariance[places, places]
+        return sorted(zip(rises.tolist(), places.tolist(), strict=True))
 
 
 class LogLinearPool(NamedTuple):
@@ -213,15 +250,15 @@ class LogLinearPool(NamedTuple):
         """
         precision = self.precision.copy()
         precision[:n_groups, :n_groups] += AS_IF_TOLD_APART * self.count
-        assumed = self._replace(precision=precision)
-        least = assumed._least_loss_without(self.exponents <= 0.0)
+        least = self._replace(precision=precision)._least_loss()
         number = np.arange(len(self.exponents))
         histograms = len(number) - n_histograms
         scales = histograms - n_votes - 1
         for doubtful in (scales, *range(histograms, len(number))):
-            without = assumed._least_loss_without(least.zero | (number == doubtful))
-            if without.rise - least.rise <= WORTH_OF_TERM:
-                least = without
+            if not least.zero[doubtful]:
+                without = least.without([doubtful])
+                if without.rise - least.rise <= WORTH_OF_TERM:
+                    least = without
         of_memory = (number >= n_groups) & (number < n_groups + n_memories)
         candidates = ~of_memory & (number != scales) & (number < histograms)
         most = least.rise + self.allowed_rise
@@ -231,10 +268,10 @@ class LogLinearPool(NamedTuple):
             if np.count_nonzero(removable[:n_groups]) == 1:
                 removable[:n_groups] = False
             # None rises by less than where no exponent comes to zero besides.
-            for bound, place in assumed._least_rises(least, removable):
+            for bound, place in least.rises_without(removable):
                 if bound > allowed:
                     break
-                tried = assumed._least_loss_without(least.zero | (number == place))
+                tried = least.without([place])
                 if tried.rise <= allowed:
                     fewer, allowed = tried, tried.rise
             if fewer is least:
@@ -244,9 +281,10 @@ class LogLinearPool(NamedTuple):
 
     def without(self, zero: np.ndarray) -> Self:
         """With the weights that are best where some exponents, an array of bool, are zero."""
-        if not self.exponents[zero].any():
+        gone = np.flatnonzero(zero & (self.exponents > 0.0))
+        if not len(gone):
             return self
-        return self.with_weights(self._least_loss_without(zero).weights)
+        return self.with_weights(self._least_loss().without(gone).weights)
 
     def without_last(self, n: int) -> Self:
         """The same where so many of the last exponents are zero."""
@@ -260,31 +298,13 @@ class LogLinearPool(NamedTuple):
         impurity = (offsets - PRIOR_PRECISION).sum()
         return float(np.clip(USE_FOR_IMPURITY * impurity, *self.count * BOUNDS_OF_USE))
 
-    def _least_rises(self, least: LeastLoss, removable: np.ndarray) -> list[tuple[float, int]]:
-        """The rise without each density that may go, as long as none goes below zero, and which.
-
-        The least rise stands first.
-        """
-        places = np.flatnonzero(~least.zero)
-        free = np.append(places, len(least.zero) + np.arange(len(self.offsets)))
-        variances = np.diag(np.linalg.inv(self.precision[np.ix_(free, free)]))[: len(places)]
-        rises = least.rise + 0.5 * least.weights[places] ** 2 / variances
-        pairs = zip(rises.tolist(), places.tolist(), removable[places].tolist(), strict=True)
-        return sorted((rise, place) for rise, place, may_go in pairs if may_go)
-
-    def _least_loss_without(self, zero: np.ndarray) -> LeastLoss:
-        """Where some exponents are zero, an array of bool, and none of the others is below it."""
-        before, n = self.weights, len(self.exponents)
-        held = np.append(zero, np.zeros(len(self.offsets), dtype=bool))
-        while True:
-            step, free = np.where(held, -before, 0.0), ~held
-            towards = self.precision[np.ix_(free, held)] @ step[held]
-            step[free] = -np.linalg.solve(self.precision[np.ix_(free, free)], towards)
-            weights = before + step
-            below = free[:n] & (weights[:n] < 0.0)
-            if not below.any():
-                return LeastLoss(held[:n], weights, float(0.5 * step @ self.precision @ step))
-            held[:n] |= below
+    def _least_loss(self) -> LeastLoss:
+        """That of the weights as they are."""
+        zero = self.exponents <= 0.0
+        free = np.flatnonzero(np.append(~zero, np.ones(len(self.offsets), dtype=bool)))
+        among_free, covariance = np.ix_(free, free), np.zeros_like(self.precision)
+        covariance[among_free] = np.linalg.inv(self.precision[among_free])
+        return LeastLoss(zero, self.weights, covariance, 0.0)
 
     @property
     def weights(self) -> np.ndarray:
