@@ -286,11 +286,9 @@ class ClassScorer(NamedTuple):
         )
         seen = classes.are_seen()
         out = np.zeros((N_VOTE_WIDTHS, len(X), len(seen)))
-
-        def vote(part: np.ndarray) -> None:
-            out[np.ix_(np.arange(len(out)), part, seen)] = neighbors.log_ratios(X[part])
-
-        classes.in_threads(vote, in_parts(np.arange(len(X))))
+        parts = in_parts(np.arange(len(X)))
+        logs = classes.in_threads(lambda part: neighbors.log_ratios(X[part]), parts)
+        out[..., seen] = np.concatenate(logs, axis=1)
         return out
 
     def _neighbors(self, number: int) -> Neighbors:
