@@ -26,6 +26,7 @@ from skokde._engine.estimates import (
     build_kde,
     discriminant_moments,
     experts_by_kind,
+    fading_kde,
     reference_kde,
     reference_part,
     weights_by_kind,
@@ -65,9 +66,9 @@ NEGLIGIBLE = 1e-4
 # Rows, in units of the square of the features over this, from which on a marginal without each
 # feature takes less time than precision matrices, of which a few rows need no marginal.
 MARGINALS_PAY = 10
-# Families of kernels whose regressions are kept: of an estimate, samples later than it, and three
-# short memories, in three shapes each.
-MOST_CONDITIONERS = 16
+# Families of kernels whose regressions are kept: of two estimates, samples later than each, and
+# three short memories, in three shapes each.
+MOST_CONDITIONERS = 24
 
 
 class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
@@ -900,7 +901,9 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
 
     def _references(self) -> References:
         """What few of the rows to come will change of what is scored."""
-        return References(self._reference_kde, self._reference_memories, self._up_to_date)
+        return References(
+            self._reference_kde, self._reference_memories, self._fading_kde, self._up_to_date
+        )
 
     def _up_to_date(self, state: State, settings: Settings) -> State:
         """With what samples tell before the first compression, which takes long to find."""
@@ -977,6 +980,14 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
             key,
             lambda: (state.mixture.covariances, reference_memories(state, settings)),
             n_kept=n_references(settings),
+        )[1]
+
+    def _fading_kde(self, state: State, settings: Settings) -> KDE | None:
+        """The density of the model that fades, which learns rows when they have been predicted."""
+        # The value holds the model, which is known by its identity.
+        fading = state.recent.fading
+        return self._snapshot.lasting(
+            "fading", (settings.key, id(fading)), lambda: (fading, fading_kde(state, settings))
         )[1]
 
 

@@ -28,11 +28,12 @@ from skokde._replay import NewestRows, ReplayBuffer, SampledRows
 from skokde._validation import TINY
 
 # To be raised when what is stored changes; older formats stay readable.
-FORMAT = 21
+FORMAT = 22
 
 # The fields of the engine's tuples that are such tuples, or lists of them.
 PARTS: dict[type, dict[str, type]] = {
     State: {"mixture": Mixture, "recent": Recent},
+    Recent: {"fading": State},
     PendingBatch: {"states": State, "newest": NewestRows},
     SteadyPool: {"pool": LogLinearPool},
     Calibration: {
@@ -177,6 +178,10 @@ def check_recent(recent: Recent, n_compressed: int, k: int, d: int) -> None:
     expect_array(recent.counts_before, "counts_before", (n_before,), least=0.0)
     n_densities = len(np.atleast_1d(recent.credits))
     expect_array(recent.credits, "credits", (n_densities,), least=TINY)
+    if recent.fading is not None:
+        expect(isinstance(recent.fading, State), "model that fades")
+        expect(recent.fading.recent is None, "model that fades", "without newest samples")
+        check_state(recent.fading, d)
 
 
 def check_waiting(waiting: Waiting | None, d: int) -> None:

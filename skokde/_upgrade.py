@@ -99,6 +99,8 @@ def upgraded(stored: Mapping[str, Any]) -> dict[str, Any]:
         state = _from_19(state)
     if number <= 20:
         state = _from_20(state)
+    if number <= 21:
+        state = _replaced(state, _with_fading_of_22)
     return state
 
 
@@ -426,6 +428,11 @@ def _from_20(state: dict[str, Any]) -> dict[str, Any]:
         if steady:
             new["steady"] = steady | {"pool": _with_terms_of_21(steady["pool"], n_votes)}
     return state | {"_calibration": calibration | new}
+
+
+def _with_fading_of_22(stored: dict[str, Any]) -> dict[str, Any]:
+    """Newest samples without a model that fades, which begins with the next prediction."""
+    return stored | {"fading": None} if "pending_rows" in stored else stored
 
 
 def _with_terms_of_21(pool: dict[str, Any], n_votes: int) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from skokde._engine.class_memory import FACTORS, FIRST_WEIGHTS, ClassMemory
 from skokde._engine.covariance import STRUCTURES
 from skokde._engine.estimates import REFERENCES, build_kde, predict_pending
 from skokde._engine.recent import (
+    FIRST_OF_FADING,
     FIRST_SHARE,
     LEAST_WEIGHT,
     LONGEST_MEMORY,
@@ -25,6 +26,7 @@ from skokde._engine.recent import (
     short_memories,
     with_rows,
 )
+from skokde._engine.state import FADING
 from skokde._validation import check_settings
 
 both_structures = pytest.mark.parametrize("covariance_type", quick(["full", "diag"]))
@@ -135,7 +137,7 @@ def test_rows_are_kept_whatever_the_cuts():
             else:
                 due.append(done)
                 newest = none_pending(newest, newest_mixture, newest.credits)
-        kept.append((*(array.tobytes() for array in newest), due))
+        kept.append((*(array.tobytes() for array in newest[:-1]), newest.fading, due))
     assert len(kept[0][-1]) == 24
     assert all(other == kept[0] for other in kept)
     # So many distinct rows are predicted at a time, the last ones are held.
@@ -156,9 +158,17 @@ def test_before_any_prediction_the_model_of_all_has_half_the_weight():
     prior = prior_counts(settings)
     assert prior[0] == FIRST_SHARE
     np.testing.assert_allclose(prior.sum(), 1.0)
-    assert len(set(prior[1:])) == 1
-    weights = density().fit([[0.0, 1.0]]).expert_weights_["memory"]
-    np.testing.assert_allclose(weights, [FIRST_SHARE, *[(1.0 - FIRST_SHARE) / 3] * 3])
+    assert len(set(prior[1:-1])) == 1
+    assert prior[-1] == FIRST_OF_FADING
+    rest = (1.0 - FIRST_SHARE - FIRST_OF_FADING) / 3
+    first = np.array([FIRST_SHARE, rest, rest, rest, FIRST_OF_FADING])
+    rows = np.random.default_rng(0).normal(size=(9, 2))
+    assert density().fit(rows)._state.recent.fading is not None
+    np.testing.assert_allclose(density().fit(rows).expert_weights_["memory"], first)
+    # The model that fades counts for nothing before it is there.
+    first[-1] = 0.0
+    weights = density().fit(rows[:1]).expert_weights_["memory"]
+    np.testing.assert_allclose(weights, first / first.sum())
 
 
 def test_credits_are_of_a_limited_number_of_samples():
@@ -188,12 +198,14 @@ def test_pending_rows_are_predicted_by_what_was_there_before_them(covariance_typ
     earlier = predict_pending(before._state, settings, REFERENCES)
     np.testing.assert_array_equal(earlier.recent.credits, state.recent.credits)
     long = OnlineKDEDensity(covariance_type=covariance_type).fit(X[:-pending])
+    fading = OnlineKDEDensity(covariance_type=covariance_type, forgetting_factor=FADING)
+    fading.fit(X[:-pending])
     target = engine.target_of(long._mixture, settings)
     rows, counts = X[:-pending], np.ones(len(X) - pending)
     families = engine.families_of(rows, counts, settings, target)
-    logs = np.column_stack(
-        [long.score_samples(X[-pending:]), *[f.log_densities(X[-pending:]) for f in families]]
-    )
+    new = X[-pending:]
+    of_memories = [family.log_densities(new) for family in families]
+    logs = np.column_stack([long.score_samples(new), *of_memories, fading.score_samples(new)])
     credits = state.recent.credits
     new = credits
     for _ in range(10):
@@ -263,6 +275,78 @@ def test_an_old_regime_that_returns_is_known_at_once():
             scores.append(model.score(new))
         gains.append(scores[0] - scores[1])
     assert np.mean(gains) > 0.2
+
+
+def moving_clusters(n, seed):
+    rng = np.random.default_rng(seed)
+    centers, velocities = 4.0 * rng.normal(size=(2, 8, 5))
+    times, of = np.linspace(0.0, 1.0, n)[:, None], rng.integers(8, size=n)
+    return centers[of] + times * velocities[of] + 0.5 * rng.normal(size=(n, 5))
+
+
+@both_structures
+def test_clusters_that_move_are_followed_by_a_model_that_fades(covariance_type):
+    # Of few of the newest samples alone kernels say little of clusters, however they are weighted.
+    found = {}
+    for factor in (1.0, FADING, "predictive"):
+        scores = []
+        model = OnlineKDEDensity(covariance_type=covariance_type, forgetting_factor=factor)
+        stream = moving_clusters(1600, 0)
+        for start in range(0, len(stream), 16):
+            rows = stream[start : start + 16]
+            if start >= 600:
+                scores.append(model.score(rows))
+            model.partial_fit(rows)
+        found[factor] = np.mean(scores)
+    assert found[FADING] > found[1.0] + 0.8
+    assert found["predictive"] > found[FADING] - 0.15
+    assert np.argmax(model.expert_weights_["memory"]) == 4
+    assert model.experts_["memory"][4] == FADING
+
+
+def test_the_model_that_fades_has_learned_what_has_been_predicted(assert_same_model):
+    rows = np.repeat(twins.clumps(2, 100), np.resize([1, 3, 1, 2], 100), axis=0)
+    models = []
+    for size in (1, 7, len(rows)):
+        model = density()
+        for start in range(0, len(rows), size):
+            model.partial_fit(rows[start : start + size])
+        models.append(model)
+        assert_same_model(model, models[0])
+    n_pending = int(model._state.recent.pending_counts.sum())
+    assert n_pending
+    fading = model._state.recent.fading.mixture
+    alone = OnlineKDEDensity(forgetting_factor=FADING).fit(rows[:-n_pending])
+    # Repetitions have been added up.
+    for got, expected in zip(fading, alone._mixture, strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-9, atol=1e-12)
+
+
+def test_merged_models_have_one_that_fades(assert_same_model):
+    first, second = twins.clumps(2, 300), twins.clumps(2, 100, seed=1) + 1.0
+    one, other = density().fit(first), density().fit(second)
+    both = one.merge(other)
+    alone = OnlineKDEDensity(forgetting_factor=FADING).fit(np.concatenate([first, second]))
+    assert_same_model(alone._copied({"_state": both._state.recent.fading}), alone)
+
+
+def test_the_model_that_fades_begins_anew_where_there_is_none():
+    X = twins.clumps(2, 400)
+    without = density().fit(X).without_rows(min_samples=5)
+    recent = without._state.recent
+    assert recent.fading is None
+    assert recent.credits[-1] == FIRST_OF_FADING
+    assert without.expert_weights_["memory"][0] == 1.0
+    without.partial_fit(X[:20])
+    assert without._state.recent.fading.mixture.counts.sum() == pytest.approx(
+        sum(FADING**i for i in range(16))
+    )
+    # Classes have none, and neither have their densities by themselves.
+    classifier = OnlineKDEClassifier(forgetting_factor="predictive").fit(X, np.resize([0, 1], 400))
+    of_class = classifier.estimators_[0]
+    assert of_class._state.recent.fading is None
+    assert of_class.expert_weights_["memory"][-1] == 0.0
+    assert np.isfinite(of_class.score(X))
 
 
 DEGENERATE = {

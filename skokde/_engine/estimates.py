@@ -46,12 +46,15 @@ class References(NamedTuple):
         See `reference_kde`.
     memories : callable
         See `recent.reference_memories`.
+    fading : callable
+        See `fading_kde`.
     up_to_date : callable
         See `up_to_date`.
     """
 
     estimates: Callable[[State, Settings, Groups], KDE]
     memories: Callable[[State, Settings, Memories], KDE]
+    fading: Callable[[State, Settings], KDE | None]
     up_to_date: Callable[[State, Settings], State]
 
 
@@ -147,7 +150,13 @@ def reference_kde(
     return kde if groups is None or all(groups) else kde.of_groups(groups)
 
 
-REFERENCES = References(reference_kde, recent.reference_memories, up_to_date)
+def fading_kde(state: State, settings: Settings) -> KDE | None:
+    """The density estimate of the model that fades; None if there is none."""
+    fading = state.recent.fading
+    return None if fading is None else build_kde(fading, settings.fading).without_groups()
+
+
+REFERENCES = References(reference_kde, recent.reference_memories, fading_kde, up_to_date)
 
 
 def of_leading_shapes(state: State, settings: Settings, n: int) -> tuple[State, Settings]:
@@ -218,8 +227,14 @@ def build_kde(
     kde = build_estimates(state, settings, references, groups) if any_groups else None
     if not factors:
         return kde
+    of_all, short, of_fading = recent.credits_by_kind(state.recent, settings)
     of_memories = references.memories(state, settings, memories)
-    return recent.with_memories(kde, of_memories, state.recent, factors)
+    share = of_all / (of_all + short.sum())
+    kde = recent.with_memories(kde, of_memories, state.recent, factors, share)
+    if not of_fading:
+        return kde
+    share = of_fading / (of_all + short.sum() + of_fading)
+    return kde.beside(references.fading(state, settings), 1.0 - share)
 
 
 def build_transformed_kde(
@@ -252,10 +267,26 @@ def predict_pending(state: State, settings: Settings, references: References) ->
         memories = references.memories(state, settings, None).families
         count = before.mixture.counts.sum()
         logs = log_likelihoods_of_memories(estimates, memories, rows, settings, count)
+        if settings.fading is not None:
+            of_fading = log_likelihood_of_fading(state, settings, references)
+            logs = np.column_stack([logs, of_fading])
         logs = bounded(logs, np.concatenate([newest.rows, rows]), settings)
         credits = em_update(credits, logs, newest.pending_counts)
         credits = remembered(credits, recent.prior_counts(settings), recent.LONGEST_MEMORY)
     return state._replace(recent=recent.none_pending(newest, state.mixture, credits))
+
+
+def log_likelihood_of_fading(
+    state: State, settings: Settings, references: References
+) -> np.ndarray:
+    """By how much (n,) pending rows speak for the model that fades, in nats; -inf without one."""
+    rows, kde = state.recent.pending_rows, references.fading(state, settings)
+    if kde is None:
+        return np.full(len(rows), -np.inf)
+    if not settings.n_outputs:
+        return kde.log_density(rows)
+    count = state.recent.fading.mixture.counts.sum()
+    return log_densities_of_outputs(kde, rows, settings.n_outputs, count)
 
 
 def log_likelihoods_of_memories(
@@ -304,9 +335,10 @@ def weights_by_kind(state: State, settings: Settings) -> dict[str, np.ndarray]:
     held = by_threshold[: state.level + 1].sum()
     memory = np.ones(1)
     if recent.holds_any(state.recent):
-        credits = state.recent.credits / state.recent.credits.sum()
-        short = credits[1:].reshape(len(settings.memories), -1).sum(axis=1)
-        memory = np.append(credits[0], short)
+        of_all, short, of_fading = recent.credits_by_kind(state.recent, settings)
+        fading = [] if settings.fading is None else [of_fading]
+        memory = np.concatenate([[of_all], short.sum(axis=1), fading])
+        memory /= memory.sum()
     return {
         "threshold": np.append(held, by_threshold[state.level + 1 :]),
         "width": estimates.sum(axis=(0, 1)) / total,
@@ -320,7 +352,10 @@ def weights_by_kind(state: State, settings: Settings) -> dict[str, np.ndarray]:
 def experts_by_kind(state: State, settings: Settings) -> dict[str, list]:
     """What the entries of `weights_by_kind` belong to."""
     state, rule = up_to_date(adapted(state, settings), settings), settings.bandwidth
-    memories = settings.memories if recent.holds_any(state.recent) else ()
+    memories: tuple[float, ...] = ()
+    if recent.holds_any(state.recent):
+        fading = settings.fading
+        memories = settings.memories + (() if fading is None else (fading.forgetting_factor,))
     return {
         "threshold": settings.thresholds[state.level :].tolist(),
         "width": list(rule.kernel_scales),

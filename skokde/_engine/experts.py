@@ -74,8 +74,11 @@ def adapted(state: State, settings: Settings) -> State:
         state = state._replace(expert_counts=prior)
     if not settings.memories:
         return state if state.recent is None else state._replace(recent=None)
-    n_memories = len(recent.prior_counts(settings))
-    if state.recent is None or len(state.recent.credits) != n_memories:
+    newest, prior = state.recent, recent.prior_counts(settings)
+    if newest is not None and settings.fading is not None and len(newest.credits) == len(prior) - 1:
+        # It is of a class, or was stored before there was a model that fades.
+        return state._replace(recent=newest._replace(credits=np.append(newest.credits, prior[-1:])))
+    if newest is None or len(newest.credits) != len(prior):
         nothing = recent.nothing_recent(state.mixture.n_features, settings)
         state = state._replace(recent=nothing._replace(counts_before=state.mixture.counts))
     return state

@@ -7,10 +7,10 @@ import numpy as np
 from skokde._engine._append import append_rows
 from skokde._engine.compression import Compressed, are_large, compress
 from skokde._engine.estimates import REFERENCES, References, predict_pending
-from skokde._engine.experts import adapted
+from skokde._engine.experts import adapted, empty_state
 from skokde._engine.mixture import Mixture
 from skokde._engine.prequential import next_level, predict_latest
-from skokde._engine.recent import rows_until_due, with_rows
+from skokde._engine.recent import all_rows, rows_until_due, with_rows
 from skokde._engine.revitalization import may_revive, revitalize
 from skokde._engine.state import INITIAL_LIMIT, Settings, State
 
@@ -63,7 +63,7 @@ def growth(settings: Settings) -> float:
 def compact(state: State, settings: Settings, references: References) -> State:
     """Revitalize and compress a model, under its own bandwidth."""
     if settings.memories:
-        state = predict_pending(state, settings, references)
+        state = predict_newest(state, settings, references)
     if settings.n_experts > 1:
         state = state._replace(expert_counts=predict_latest(state, settings))
     return recompressed(state, settings)
@@ -193,7 +193,7 @@ def learn(
         if settings.memories:
             n = rows_until_due(state.recent, X[done : done + SOME_ROWS])
             if not n:
-                state = predict_pending(state, settings, references)
+                state = predict_newest(state, settings, references)
                 continue
             part = slice(done, done + n)
         state, n = append(state, X[part], weights[part], settings)
@@ -204,6 +204,21 @@ def learn(
         if done < part.stop:
             state = compact(state, settings, references)
     return state
+
+
+def predict_newest(state: State, settings: Settings, references: References = REFERENCES) -> State:
+    """After the prediction of the newest rows; then the model that fades learns them."""
+    newest, state = state.recent, predict_pending(state, settings, references)
+    if settings.fading is None:
+        return state
+    fading, rows, counts = newest.fading, newest.pending_rows, newest.pending_counts
+    if fading is None:
+        rows, counts = all_rows(newest)
+        fading = empty_state(state.mixture.n_features, settings.fading)
+    if not len(rows):
+        return state
+    fading = learn(fading, rows, counts, settings.fading)
+    return state._replace(recent=state.recent._replace(fading=fading))
 
 
 def append(

@@ -18,9 +18,8 @@ import numpy as np
 
 from skokde._engine import recent
 from skokde._engine._append import append_rows
-from skokde._engine.estimates import REFERENCES, predict_pending
 from skokde._engine.experts import adapted, prior_counts
-from skokde._engine.learn import ENOUGH_NEW, recompressed
+from skokde._engine.learn import ENOUGH_NEW, learn, predict_newest, recompressed
 from skokde._engine.mixture import Mixture
 from skokde._engine.prequential import (
     EM_STEPS_AT_ONCE,
@@ -109,7 +108,7 @@ def merged(states: Sequence[State], fades: Sequence[float], settings: Settings) 
     for state, fade in zip(states, fades, strict=True):
         state = adapted(state, settings)
         if settings.memories:
-            state = predict_pending(state, settings, REFERENCES)
+            state = predict_newest(state, settings)
         mixture = state.mixture._replace(counts=fade * state.mixture.counts)
         held = sum(other.mixture.n_components for other in group)
         if len(group) > 1 and held + mixture.n_components > MOST_AT_ONCE:
@@ -224,9 +223,15 @@ def newest(states: Sequence[State], mixture: Mixture, settings: Settings) -> Rec
     held, prior = [state.recent for state in states], recent.prior_counts(settings)
     credits = prior + sum(one.credits - prior for one in held)
     last = recent.nothing_recent(mixture.n_features, settings)
+    fading = held[0].fading
+    for one in held[1:]:  # they hold more rows than it remembers
+        if fading is None:
+            fading = one.fading
+        elif len(one.rows):
+            fading = learn(fading, one.rows, one.counts, settings.fading)
     for one in held:
         rows = np.concatenate([last.rows, one.rows])[-recent.N_KEPT :]
         counts = np.append(last.counts, one.counts)[-recent.N_KEPT :]
         last = last._replace(rows=rows, counts=counts)
     credits = remembered(credits, prior, recent.LONGEST_MEMORY)
-    return last._replace(counts_before=mixture.counts, credits=credits)
+    return last._replace(counts_before=mixture.counts, credits=credits, fading=fading)

@@ -36,7 +36,10 @@ def microaggregated(state: State, settings: Settings, least: float) -> State:
     newest = None
     if state.recent is not None:
         nothing = recent.nothing_recent(mixture.n_features, settings)
-        newest = nothing._replace(counts_before=mixture.counts, credits=state.recent.credits)
+        credits = state.recent.credits.copy()
+        if settings.fading is not None:  # it begins anew
+            credits[-1] = nothing.credits[-1]
+        newest = nothing._replace(counts_before=mixture.counts, credits=credits)
     n = mixture.n_components
     return state._replace(
         mixture=mixture,

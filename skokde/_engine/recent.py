@@ -29,8 +29,9 @@ N_KEPT = 512
 N_PREDICTED = 8
 # Older samples than those with this weight beside the newest don't matter.
 LEAST_WEIGHT = 1e-3
-# The share of the weight that the model of all samples starts with; it is worth one sample.
-FIRST_SHARE = 0.5
+# The shares of the weight that the model of all samples, and one that fades, start with; all of it
+# is worth one sample.
+FIRST_SHARE, FIRST_OF_FADING = 0.5, 0.1
 # Samples that are remembered of how well each memory predicts.
 LONGEST_MEMORY = 32.0
 
@@ -41,16 +42,29 @@ def rule_of(settings: Settings) -> Rule:
 
 
 def prior_counts(settings: Settings) -> np.ndarray:
-    """First weights of the model of all samples and of each density of the short memories."""
+    """First weights, of the kinds that `Recent.credits` are of."""
     rule = rule_of(settings)
     n = len(settings.memories) * (rule.n_widths + len(rule.gaussian_scales))
-    return np.append(FIRST_SHARE, np.full(n, (1.0 - FIRST_SHARE) / n))
+    of_fading = [] if settings.fading is None else [FIRST_OF_FADING]
+    rest = 1.0 - FIRST_SHARE - sum(of_fading)
+    return np.concatenate([[FIRST_SHARE], np.full(n, rest / n), of_fading])
+
+
+def credits_by_kind(recent: Recent, settings: Settings) -> tuple[float, np.ndarray, float]:
+    """Those of the model of all samples, of the densities of each memory, and of what fades.
+
+    The second is an array (n_memories, n_densities). What fades has none before it is there.
+    """
+    n = len(recent.credits) - (settings.fading is not None)
+    of_all, of_memories, of_fading = np.split(recent.credits, [1, n])
+    of_fading = 0.0 if recent.fading is None else float(of_fading[0])
+    return float(of_all[0]), of_memories.reshape(len(settings.memories), -1), of_fading
 
 
 def nothing_recent(d: int, settings: Settings) -> Recent:
     """Before the first sample."""
     none = np.empty((0, d)), np.empty(0)
-    return Recent(*none, *none, np.empty(0), prior_counts(settings))
+    return Recent(*none, *none, np.empty(0), prior_counts(settings), None)
 
 
 def holds_any(recent: Recent | None) -> bool:
@@ -117,9 +131,15 @@ def none_pending(recent: Recent, mixture: Mixture, credits: np.ndarray) -> Recen
     nothing = recent.pending_rows[:0], recent.pending_counts[:0]
     if not len(recent.pending_rows):
         return recent._replace(counts_before=mixture.counts, credits=credits)
-    rows = np.concatenate([recent.rows, recent.pending_rows])[-N_KEPT:]
-    counts = np.append(recent.counts, recent.pending_counts)[-N_KEPT:]
-    return Recent(rows, counts, *nothing, mixture.counts, credits)
+    rows, counts = all_rows(recent)
+    rows, counts = rows[-N_KEPT:], counts[-N_KEPT:]
+    return Recent(rows, counts, *nothing, mixture.counts, credits, recent.fading)
+
+
+def all_rows(recent: Recent) -> tuple[np.ndarray, np.ndarray]:
+    """Rows (n, d), pending ones too, and their counts."""
+    rows = np.concatenate([recent.rows, recent.pending_rows])
+    return rows, np.append(recent.counts, recent.pending_counts)
 
 
 def later_than_each(counts: np.ndarray) -> np.ndarray:
@@ -162,9 +182,7 @@ def voting_memory(
     """
     if not holds_any(recent):
         return mixture
-    rows = np.concatenate([recent.rows, recent.pending_rows])
-    counts = np.append(recent.counts, recent.pending_counts)
-    (memory,) = short_memories(rows, counts, [factor], structure)
+    (memory,) = short_memories(*all_rows(recent), [factor], structure)
     return memory
 
 
@@ -206,7 +224,7 @@ def reference_memories(
     """
     target = target_of(samples_before(state), settings)
     families = families_of(*held(state.recent), settings, target)
-    of_families = state.recent.credits[1:].reshape(len(families), 1, -1)
+    of_families = credits_by_kind(state.recent, settings)[1][:, None]
     weights = []
     for number, (family, credits) in enumerate(zip(families, of_families, strict=True)):
         shares = np.zeros((1 + len(families), credits.shape[1]))
@@ -217,7 +235,9 @@ def reference_memories(
     return kde if chosen is None or all(chosen) else kde.of_groups(chosen)
 
 
-def with_memories(kde: KDE | None, memories: KDE, recent: Recent, factors: Sequence[float]) -> KDE:
+def with_memories(
+    kde: KDE | None, memories: KDE, recent: Recent, factors: Sequence[float], share: float
+) -> KDE:
     """The density of all samples, if it is asked for, and of the newest ones.
 
     Parameters
@@ -230,6 +250,8 @@ def with_memories(kde: KDE | None, memories: KDE, recent: Recent, factors: Seque
         Not empty.
     factors : sequence of float
         Of these memories.
+    share : float
+        What the density of all samples counts beside them.
     """
     counts, factors = recent.pending_counts, np.array(factors)
     if len(recent.rows) and len(counts):
@@ -237,7 +259,7 @@ def with_memories(kde: KDE | None, memories: KDE, recent: Recent, factors: Seque
         memories = memories.with_later(recent.pending_rows, weights, factors ** counts.sum())
     if kde is None:
         return memories
-    return kde.beside(memories, recent.credits[0] / recent.credits.sum())
+    return kde.beside(memories, share)
 
 
 def predicted_moments(recent: Recent, settings: Settings) -> list[Moments]:

@@ -25,6 +25,9 @@ from skokde._engine.transformation import Transformation
 # at most and compress after nearly every sample once they have reached their limit, which is what
 # makes them slow.
 INITIAL_LIMIT = 30
+# The forgetting factor of a model that is learned beside that of all samples where the memory is
+# found by prediction.
+FADING = 0.99
 
 
 class Settings(NamedTuple):
@@ -92,6 +95,13 @@ class Settings(NamedTuple):
         coordinates = self.transformation if self.transformed else None
         key = self.bandwidth.key, self.thresholds, shapes, self.memories, coordinates
         return *key, self.n_outputs
+
+    @property
+    def fading(self) -> Settings | None:
+        """For the model that fades, beside that of all samples; densities of classes have none."""
+        if not self.memories or self.of_class:
+            return None
+        return self._replace(memories=(), forgetting_factor=FADING)
 
     @property
     def n_levels(self) -> int:
@@ -320,8 +330,12 @@ class Recent(NamedTuple):
         The same of those after them, which are not yet predicted.
     counts_before : (k,) array
         Of the mixture's components, before the pending rows.
-    credits : (1 + n,) array
-        How many samples the model of all samples is credited with, and each density of the newest.
+    credits : (1 + n,) or (2 + n,) array
+        How many samples the model of all samples is credited with, each density of the newest, and
+        the model that fades, if there is to be one.
+    fading : State or None
+        Of that model, which has learned the rows that have been predicted; None before there are
+        any.
     """
 
     rows: np.ndarray
@@ -330,6 +344,7 @@ class Recent(NamedTuple):
     pending_counts: np.ndarray
     counts_before: np.ndarray
     credits: np.ndarray
+    fading: State | None
 
 
 class State(NamedTuple):
