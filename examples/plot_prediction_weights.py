@@ -78,7 +78,7 @@ STYLES = {
 }
 thresholds = OnlineKDEDensity().fit(X[:BLOCK]).experts_["threshold"]  # none is given up yet
 LABELS = {
-    "memory": ["all samples", "newest, 0.9", "newest, 0.97", "newest, 0.997"],
+    "memory": ["all samples", "newest, 0.9", "newest, 0.97", "newest, 0.997", "model, 0.99"],
     "threshold": ["the one held", *(f"{threshold:g}" for threshold in thresholds[1:])],
     "width": ["1/16", "1/4", "1/2", "2"],
 }

@@ -130,10 +130,11 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         With f below one the model remembers about 1 / (1 - f) samples. "predictive", for streams
         that may change: nothing is forgotten, but the newest 512 samples are kept as they are, and
         three estimates of these, by factors of 0.9, 0.97 and 0.997, are mixed in, as far as they
-        predict the samples to come better.
+        predict the samples to come better; so is a second model, which forgets by 0.99.
     max_components : int, default=None
         Never hold more components than this, at least 2, even where it takes merges beyond the
-        threshold. None: no cap.
+        threshold. None: no cap. With predictive memory the model that forgets has as many at most,
+        for itself.
     shuffle : bool, default=False
         Whether `fit` learns rows in a random order, for data that are no stream but stand in some
         order, as those of many files do. Rows that resemble those next to them teach what is found
@@ -182,8 +183,9 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         standard deviations of all samples and 4 and 16 times as large ones; "shrinkage" of shape
         (n_shrinkages,), of one in all, that of single Gaussians with all or 30 % of the noise taken
         off their correlations (Chen et al., 2010), or 30 and 5 % with covariances of low rank,
-        where the first ones have all of it taken off; "memory", that of all samples, and of the
-        newest by each factor. Of one entry, or none, where there is nothing to find.
+        where the first ones have all of it taken off; "memory", that of all samples, of the newest
+        by each factor, and of the model that forgets by 0.99. Of one entry, or none, where there
+        is nothing to find.
     experts_ : dict of {str: list}
         What the entries of ``expert_weights_`` belong to: "threshold", Hellinger distances;
         "width", multiples of the normal-reference scale, or the parameter ``bandwidth``, if it is
