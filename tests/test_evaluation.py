@@ -20,7 +20,7 @@ from sklearn.model_selection import cross_validate
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KernelDensity
 
-from evaluation import ablation, curves, densities, outliers, speed, versions
+from evaluation import ablation, curves, outliers, speed, versions
 from evaluation import datasets as sets
 from evaluation.batch import BICMixture, CVKernelDensity, DensityClassifier
 from evaluation.cells import ERROR, OK, TIME_LIMIT, Cell, evaluate, fingerprint, run_apart
@@ -701,37 +701,6 @@ def test_two_versions_run_in_turns(monkeypatch, capsys):
         iris, wine, mean = (float(cell.strip(" |")) for cell in row.split(" | ")[2:])
         assert min(iris, wine) > 0.0
         assert_allclose(mean, np.sqrt(iris * wine), rtol=0.05)
-
-
-def test_densities_on_streams(monkeypatch, tmp_path):
-    arguments = ["densities.py", "--rows", "60", "--seeds", "1", "--out", str(tmp_path)]
-    monkeypatch.setattr("sys.argv", arguments)
-    densities.main("")
-    figures = pd.read_csv(tmp_path / "densities.csv", dtype={"factor": str})
-    losses = densities.table(figures, "nll")
-    assert list(losses.index) == list(densities.STREAMS)
-    assert list(losses) == [str(factor) for factor in densities.FACTORS]
-    assert np.isfinite(losses).all(axis=None)
-    best = losses.drop(columns="predictive").min(axis=1)
-    lines = (tmp_path / "densities.md").read_text().splitlines()
-    (line,) = [line for line in lines if line.startswith("| a state that returns")]
-    difference = (losses["predictive"] - best)["a state that returns"]
-    assert line.endswith(f"| {difference:.3f} |")
-
-
-def test_streams_of_densities_are_what_they_are_called():
-    def parts(name):
-        X = densities.STREAMS[name](4000, np.random.default_rng(0))
-        return np.array([part.mean(axis=0) for part in np.split(X, 8)])
-
-    names = ("clusters that stay", "clusters that move", "a mean that drifts")
-    stay, move, drift, back = map(parts, (*names, "a state that returns"))
-    assert np.abs(stay - stay[0]).max() < 1.0
-    assert np.abs(move[-1] - move[0]).max() > 2.0
-    assert drift[-1, 0] - drift[0, 0] > 6.0
-    # Here and there in turn.
-    assert np.abs(back[[0, 1, 2, 3, 5, 7]] - back[0]).max() < 1.0
-    assert np.abs(back[[4, 6]] - back[0]).max(axis=1).min() > 1.5
 
 
 def test_a_version_is_of_its_own_folder(tmp_path):

@@ -14,6 +14,7 @@ pytest.importorskip("river", reason="the streams and some models are river's: pi
 
 from river import dummy, naive_bayes
 
+from evaluation import densities
 from evaluation.cells import ERROR, OK, Cell, fingerprint
 from evaluation.prequential import (
     PROBABILITY_FLOOR,
@@ -293,3 +294,34 @@ def test_the_report_names_the_best_fixed_factor_and_what_failed(tmp_path):
     assert axes.get_title() == "sea, best factor 0.97"
     assert [line.get_label() for line in axes.get_lines()] == ["skokde, best fixed factor"]
     assert (axes.get_lines()[0].get_ydata() == 80.0).all()
+
+
+def test_densities_on_streams(monkeypatch, tmp_path):
+    arguments = ["densities.py", "--rows", "60", "--seeds", "1", "--out", str(tmp_path)]
+    monkeypatch.setattr("sys.argv", arguments)
+    densities.main("")
+    figures = pd.read_csv(tmp_path / "densities.csv", dtype={"factor": str})
+    losses = densities.table(figures, "nll")
+    assert list(losses.index) == list(densities.STREAMS)
+    assert list(losses) == [str(factor) for factor in densities.FACTORS]
+    assert np.isfinite(losses).all(axis=None)
+    best = losses.drop(columns="predictive").min(axis=1)
+    lines = (tmp_path / "densities.md").read_text().splitlines()
+    (line,) = [line for line in lines if line.startswith("| a state that returns")]
+    difference = (losses["predictive"] - best)["a state that returns"]
+    assert line.endswith(f"| {difference:.3f} |")
+
+
+def test_streams_of_densities_are_what_they_are_called():
+    def parts(name):
+        X = densities.STREAMS[name](4000, np.random.default_rng(0))
+        return np.array([part.mean(axis=0) for part in np.split(X, 8)])
+
+    names = ("clusters that stay", "clusters that move", "a mean that drifts")
+    stay, move, drift, back = map(parts, (*names, "a state that returns"))
+    assert np.abs(stay - stay[0]).max() < 1.0
+    assert np.abs(move[-1] - move[0]).max() > 2.0
+    assert drift[-1, 0] - drift[0, 0] > 6.0
+    # Here and there in turn.
+    assert np.abs(back[[0, 1, 2, 3, 5, 7]] - back[0]).max() < 1.0
+    assert np.abs(back[[4, 6]] - back[0]).max(axis=1).min() > 1.5
