@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -22,19 +23,12 @@ FIRST = 30
 FACTORS = (*FIXED, "predictive")
 
 
-def _clusters(rng: np.random.Generator, of: np.ndarray, speed: float) -> np.ndarray:
+def _clusters(n: int, rng: np.random.Generator, speed: float = 0.0) -> np.ndarray:
     """Clusters in five dimensions that go at a speed, in units of their distances, all the time."""
+    of = rng.integers(8, size=n)
     centers, velocities = 4.0 * rng.normal(size=(2, 8, 5))
-    times = np.linspace(0.0, speed, len(of))[:, None]
-    return centers[of] + times * velocities[of] + 0.5 * rng.normal(size=(len(of), 5))
-
-
-def _stay(n: int, rng: np.random.Generator) -> np.ndarray:
-    return _clusters(rng, rng.integers(8, size=n), 0.0)
-
-
-def _move(n: int, rng: np.random.Generator) -> np.ndarray:
-    return _clusters(rng, rng.integers(8, size=n), 2.0)
+    times = np.linspace(0.0, speed, n)[:, None]
+    return centers[of] + times * velocities[of] + 0.5 * rng.normal(size=(n, 5))
 
 
 def _drift(n: int, rng: np.random.Generator) -> np.ndarray:
@@ -61,7 +55,7 @@ def _jump(n: int, rng: np.random.Generator) -> np.ndarray:
 
 def _return(n: int, rng: np.random.Generator) -> np.ndarray:
     """Eight clusters, from the middle on eight others and these again in turn, an eighth each."""
-    at_first, later = _stay(n, rng), _stay(n, rng)
+    at_first, later = _clusters(n, rng), _clusters(n, rng)
     is_later = (np.arange(n) >= n // 2) & (8 * np.arange(n) // n % 2 == 0)
     return np.where(is_later[:, None], later, at_first)
 
@@ -71,8 +65,8 @@ def _rbf(n: int, rng: np.random.Generator) -> np.ndarray:
 
 
 STREAMS: dict[str, Callable[[int, np.random.Generator], np.ndarray]] = {
-    "clusters that stay": _stay,
-    "clusters that move": _move,
+    "clusters that stay": _clusters,
+    "clusters that move": partial(_clusters, speed=2.0),
     "a mean that drifts": _drift,
     "axes that turn": _turn,
     "a sudden change": _jump,

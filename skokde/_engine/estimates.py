@@ -20,7 +20,7 @@ from skokde._engine.mixture import Mixture
 from skokde._engine.outliers import Moments, inlier_moments
 from skokde._engine.outputs import log_conditionals, log_densities_of_outputs
 from skokde._engine.prequential import bounded, em_update, remembered, up_to_date
-from skokde._engine.state import Recent, Settings, State
+from skokde._engine.state import FADING, Recent, Settings, State
 
 TINY = np.finfo(float).tiny
 # The kernels follow the samples when there are more of them by this share.
@@ -265,63 +265,46 @@ def predict_pending(state: State, settings: Settings, references: References) ->
         before = references.up_to_date(before, settings)
         estimates = build_estimates(before, settings, references)
         memories = references.memories(state, settings, None).families
-        count = before.mixture.counts.sum()
-        logs = log_likelihoods_of_memories(estimates, memories, rows, settings, count)
-        if settings.fading is not None:
-            of_fading = log_likelihood_of_fading(state, settings, references)
-            logs = np.column_stack([logs, of_fading])
-        logs = bounded(logs, np.concatenate([newest.rows, rows]), settings)
+        logs = [
+            log_likelihood(estimates, rows, settings, before.mixture.counts.sum()),
+            log_likelihoods_of_memories(memories, rows, settings),
+        ]
+        if settings.fades:
+            logs.append(log_likelihood_of_fading(state, settings, references))
+        logs = bounded(np.column_stack(logs), np.concatenate([newest.rows, rows]), settings)
         credits = em_update(credits, logs, newest.pending_counts)
         credits = remembered(credits, recent.prior_counts(settings), recent.LONGEST_MEMORY)
     return state._replace(recent=recent.none_pending(newest, state.mixture, credits))
 
 
-def log_likelihood_of_fading(
-    state: State, settings: Settings, references: References
-) -> np.ndarray:
-    """By how much (n,) pending rows speak for the model that fades, in nats; -inf without one."""
-    rows, kde = state.recent.pending_rows, references.fading(state, settings)
-    if kde is None:
-        return np.full(len(rows), -np.inf)
+def log_likelihood(kde: KDE, rows: np.ndarray, settings: Settings, count: float) -> np.ndarray:
+    """By how much (n,) rows speak for a model of so many samples, in nats."""
     if not settings.n_outputs:
         return kde.log_density(rows)
-    count = state.recent.fading.mixture.counts.sum()
     return log_densities_of_outputs(kde, rows, settings.n_outputs, count)
 
 
-def log_likelihoods_of_memories(
-    estimates: KDE,
-    memories: Sequence[KernelFamily],
-    rows: np.ndarray,
-    settings: Settings,
-    count: float,
+def log_likelihood_of_fading(
+    state: State, settings: Settings, references: References
 ) -> np.ndarray:
-    """By how much rows speak for the model of all samples and each density of short memories.
+    """The same of pending rows, for the model that fades; -inf if there is none."""
+    rows, kde = state.recent.pending_rows, references.fading(state, settings)
+    if kde is None:
+        return np.full(len(rows), -np.inf)
+    return log_likelihood(kde, rows, settings, state.recent.fading.mixture.counts.sum())
 
-    Parameters
-    ----------
-    estimates : KDE
-        Of all samples.
-    memories : sequence of KernelFamily
-    rows : (n, d) array
-    settings : Settings
-    count : float
-        Of all samples.
 
-    Returns
-    -------
-    (n, 1 + n_densities) array
-        In nats.
-    """
+def log_likelihoods_of_memories(
+    memories: Sequence[KernelFamily], rows: np.ndarray, settings: Settings
+) -> np.ndarray:
+    """The same (n, n_densities) of rows, for each density of short memories."""
     logs = np.concatenate([family.log_densities(rows) for family in memories], axis=1)
-    n = settings.n_outputs
-    if not n:
-        return np.column_stack([estimates.log_density(rows), logs])
-    features = np.arange(rows.shape[1] - n)
+    if not settings.n_outputs:
+        return logs
+    features = np.arange(rows.shape[1] - settings.n_outputs)
     known = rows.take(features, axis=1)
     of_features = [family.log_densities(known) for family in marginals(memories, features)]
-    logs = log_conditionals(logs, np.concatenate(of_features, axis=1))
-    return np.column_stack([log_densities_of_outputs(estimates, rows, n, count), logs])
+    return log_conditionals(logs, np.concatenate(of_features, axis=1))
 
 
 def weights_by_kind(state: State, settings: Settings) -> dict[str, np.ndarray]:
@@ -336,7 +319,7 @@ def weights_by_kind(state: State, settings: Settings) -> dict[str, np.ndarray]:
     memory = np.ones(1)
     if recent.holds_any(state.recent):
         of_all, short, of_fading = recent.credits_by_kind(state.recent, settings)
-        fading = [] if settings.fading is None else [of_fading]
+        fading = [of_fading] if settings.fades else []
         memory = np.concatenate([[of_all], short.sum(axis=1), fading])
         memory /= memory.sum()
     return {
@@ -354,8 +337,7 @@ def experts_by_kind(state: State, settings: Settings) -> dict[str, list]:
     state, rule = up_to_date(adapted(state, settings), settings), settings.bandwidth
     memories: tuple[float, ...] = ()
     if recent.holds_any(state.recent):
-        fading = settings.fading
-        memories = settings.memories + (() if fading is None else (fading.forgetting_factor,))
+        memories = settings.memories + ((FADING,) if settings.fades else ())
     return {
         "threshold": settings.thresholds[state.level :].tolist(),
         "width": list(rule.kernel_scales),

@@ -75,7 +75,7 @@ def adapted(state: State, settings: Settings) -> State:
     if not settings.memories:
         return state if state.recent is None else state._replace(recent=None)
     newest, prior = state.recent, recent.prior_counts(settings)
-    if newest is not None and settings.fading is not None and len(newest.credits) == len(prior) - 1:
+    if newest is not None and settings.fades and len(newest.credits) == len(prior) - 1:
         # It is of a class, or was stored before there was a model that fades.
         return state._replace(recent=newest._replace(credits=np.append(newest.credits, prior[-1:])))
     if newest is None or len(newest.credits) != len(prior):

@@ -209,7 +209,7 @@ def learn(
 def predict_newest(state: State, settings: Settings, references: References = REFERENCES) -> State:
     """After the prediction of the newest rows; then the model that fades learns them."""
     newest, state = state.recent, predict_pending(state, settings, references)
-    if settings.fading is None:
+    if not settings.fades:
         return state
     fading, rows, counts = newest.fading, newest.pending_rows, newest.pending_counts
     if fading is None:

@@ -37,7 +37,7 @@ def microaggregated(state: State, settings: Settings, least: float) -> State:
     if state.recent is not None:
         nothing = recent.nothing_recent(mixture.n_features, settings)
         credits = state.recent.credits.copy()
-        if settings.fading is not None:  # it begins anew
+        if settings.fades:  # it begins anew
             credits[-1] = nothing.credits[-1]
         newest = nothing._replace(counts_before=mixture.counts, credits=credits)
     n = mixture.n_components

@@ -45,7 +45,7 @@ def prior_counts(settings: Settings) -> np.ndarray:
     """First weights, of the kinds that `Recent.credits` are of."""
     rule = rule_of(settings)
     n = len(settings.memories) * (rule.n_widths + len(rule.gaussian_scales))
-    of_fading = [] if settings.fading is None else [FIRST_OF_FADING]
+    of_fading = [FIRST_OF_FADING] if settings.fades else []
     rest = 1.0 - FIRST_SHARE - sum(of_fading)
     return np.concatenate([[FIRST_SHARE], np.full(n, rest / n), of_fading])
 
@@ -55,7 +55,7 @@ def credits_by_kind(recent: Recent, settings: Settings) -> tuple[float, np.ndarr
 
     The second is an array (n_memories, n_densities). What fades has none before it is there.
     """
-    n = len(recent.credits) - (settings.fading is not None)
+    n = len(recent.credits) - settings.fades
     of_all, of_memories, of_fading = np.split(recent.credits, [1, n])
     of_fading = 0.0 if recent.fading is None else float(of_fading[0])
     return float(of_all[0]), of_memories.reshape(len(settings.memories), -1), of_fading

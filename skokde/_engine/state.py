@@ -97,10 +97,13 @@ class Settings(NamedTuple):
         return *key, self.n_outputs
 
     @property
-    def fading(self) -> Settings | None:
-        """For the model that fades, beside that of all samples; densities of classes have none."""
-        if not self.memories or self.of_class:
-            return None
+    def fades(self) -> bool:
+        """Whether a model that fades is beside that of all samples; those of classes have none."""
+        return bool(self.memories) and not self.of_class
+
+    @property
+    def fading(self) -> Settings:
+        """For that model."""
         return self._replace(memories=(), forgetting_factor=FADING)
 
     @property
