@@ -115,6 +115,54 @@ def test_first_cut_is_across_the_given_axis():
     assert [side.tolist() for side in across_y] == [[0, 2], [1, 3]]
 
 
+def with_two_values(d, n, seed):
+    """Correlated normal features, and one of two values that the second one goes along with."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d)) @ rng.normal(size=(d, d))
+    X[:, 0] = rng.permutation(n) < 0.4 * n
+    X[:, 1] += X[:, 0] * X[:, 1].std()
+    return X
+
+
+@both_structures
+@pytest.mark.parametrize("d", [3, 6])
+def test_values_of_a_discrete_feature_are_told_apart(d, covariance_type):
+    found = []
+    for seed in range(5):
+        X = with_two_values(d, 60, seed)
+        mixture = twins.learned_mixture(X, covariance_type, threshold=0.0)
+        kernel = twins.kernel_frame(mixture, covariance_type)
+        components = components_in(kernel.frame, *mixture[:3])
+        members, upper = np.arange(len(X)), X[:, 0] > 0.0
+        expected = as_sets([members[upper], members[~upper]])
+        axes = kernel.frame.feature_axes()
+        for axis in (None, kernel.first_cut):
+            assert as_sets(two_means(components, members, axis, axes)) == expected
+            found.append(as_sets(two_means(components, members, axis)) == expected)
+    assert not all(found)  # no wonder that they are, else
+
+
+@both_structures
+def test_features_are_cut_where_that_costs_less(covariance_type):
+    gains = []
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        # No gap, but halves that are farther apart than those of a normal feature.
+        X = rng.normal(size=(40, 4))
+        X[:, 0] = rng.uniform(-1.5, 1.5, size=40)
+        mixture = twins.learned_mixture(X, covariance_type, threshold=0.0)
+        kernel = twins.kernel_frame(mixture, covariance_type)
+        components = components_in(kernel.frame, *mixture[:3])
+        arrays, axes = components[:3], kernel.frame.feature_axes()
+        without, found = (
+            two_means(components, np.arange(40), np.eye(4)[-1], of) for of in (None, axes)
+        )
+        costs = [twins.split_cost(sides, *arrays) for sides in (without, found)]
+        assert costs[1] <= costs[0] * (1.0 + 1e-9)
+        gains.append(costs[0] - costs[1])
+    assert max(gains) > 0.0
+
+
 @both_structures
 @pytest.mark.parametrize("factor", [2.0**-40, 1e-9, 1e9], ids=["2^-40", "1e-9", "1e9"])
 def test_units_of_features_do_not_matter(covariance_type, factor):

@@ -631,9 +631,9 @@ def test_merge(d, covariance_type, kind, labels):
     for seed in SEEDS:
         mixture = random_details(d, covariance_type, kind, seed)
         frame = random_frame(d, covariance_type)
-        for axis in (np.eye(d)[-1], np.ones(d)):
-            got = _compression.merge(labels, *mixture, *frame, axis)
-            expected = twins.merge(labels, *mixture, *frame, axis)
+        for axis, feature_axes in ((np.eye(d)[-1], None), (np.ones(d), frame[2])):
+            got = _compression.merge(labels, *mixture, *frame, axis, feature_axes)
+            expected = twins.merge(labels, *mixture, *frame, axis, feature_axes)
             for a, b in zip(got, expected, strict=True):
                 np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
 
@@ -739,6 +739,28 @@ def test_two_means(d, covariance_type, kind):
             cut = members[(means[members] - mean) @ axis <= 0.0]
             iterated += cut.tolist() != got[0].tolist()
     assert iterated > 0  # else the cut alone would pass
+
+
+@each_case
+def test_two_means_across_features(d, covariance_type, kind):
+    across = 0
+    for seed in range(16):
+        weights, means, covs = twins.random_components(d, covariance_type, kind, 16, seed=seed)
+        rng = np.random.default_rng(seed)
+        axis, feature_axes = rng.normal(size=d), random_frame(d, covariance_type)[2]
+        if seed % 2:  # a feature of two values, in either coordinates
+            means[:, -1] = rng.choice([-3.0, 3.0], size=16)
+        for members in (range(16), range(3, 12), [15, 1, 8, 4, 2], [9, 0, 14]):
+            arguments = intp(members), weights, means, covs
+            for start in (None, axis):
+                got, expected = (
+                    f.two_means(*arguments, start, feature_axes) for f in (_goldberger, twins)
+                )
+                for a, b in zip(got, expected, strict=True):
+                    assert a.tolist() == b.tolist()
+                without = _goldberger.two_means(*arguments, start)
+                across += without[0].tolist() != got[0].tolist()
+    assert d == 1 or across > 0
 
 
 SCALES = WIDTHS, SHRINKS = np.array([1.0, 2.5, 8.0, 1.5, 40.0]), np.array([1.0, 0.8, 0.3, 1.0, 1.0])
@@ -1373,9 +1395,11 @@ def entries(covariance_type):
             free_last=(0,),
         ),
         Entry(
-            _compression.cluster, (*mixture, *factors, np.array([0.1, 0.2]), axis, -1), free=(6,)
+            _compression.cluster,
+            (*mixture, *factors, np.array([0.1, 0.2]), axis, -1, frame[2]),
+            free=(6,),
         ),
-        Entry(_compression.merge, (pairs, *mixture, *details, *frame, axis)),
+        Entry(_compression.merge, (pairs, *mixture, *details, *frame, axis, frame[2])),
         Entry(
             _feature_weights.loss_of_votes,
             (
@@ -1390,7 +1414,7 @@ def entries(covariance_type):
             ),
         ),
         Entry(_goldberger.principal_axes, (covs, d), free=(0,)),
-        Entry(_goldberger.two_means, (members, *mixture, axis), free=(0, 3)),
+        Entry(_goldberger.two_means, (members, *mixture, axis, frame[2]), free=(0, 3)),
         Entry(_goldberger.widest_gap, (weights, means, axis)),
         Entry(_hellinger.local_error, (members, *mixture, *factors, np.empty(0)), free=(0, 7)),
         Entry(_hellinger.hellinger, (*every, *every)),

@@ -4,6 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 import twins
 from marks import quick
@@ -75,7 +76,8 @@ def test_partitions_are_the_clusters_of_what_was_compressed(covariance_type):
     components = components_in(kernel.frame, *mixture.sample_model)
     # So fine that no threshold is found from others' clusters.
     thresholds = np.array([0.01, 0.02, 0.04, 0.08])
-    alone = [twins.clustered(components, t, kernel.first_cut) for t in thresholds]
+    cuts = {"first_cut": kernel.first_cut, "feature_axes": kernel.frame.feature_axes()}
+    alone = [twins.clustered(components, t, **cuts) for t in thresholds]
     for level in range(4):
         new, partitions, taken = compress(mixture, kernel, thresholds, level)
         assert taken == level
@@ -86,7 +88,7 @@ def test_partitions_are_the_clusters_of_what_was_compressed(covariance_type):
             assert labels.max() == expected.max()
             # Means of what would be merged are those of the samples.
             merged = Resolutions.of(new.sample_model, labels[None])
-            direct = twins.merged(mixture, expected, kernel)
+            direct = twins.merged(mixture, expected, kernel, seeks_gaps=True)
             order, other = (np.lexsort(m.means.T) for m in (merged, direct))
             np.testing.assert_allclose(merged.means[order], direct.means[other], atol=1e-9)
             counts = merged.count * merged.weights
@@ -281,6 +283,34 @@ def test_when_fine_models_are_compressed(n_components, n_samples, d, expected):
 def test_one_threshold_has_one_level():
     settings = check_settings(OnlineKDEDensity(compression_threshold=0.08), 1)
     assert next_level(empty_state(1, settings), settings) == 0
+
+
+def features_with_gaps(n, seed):
+    """Three features of two values each, but for noise, three normal ones, and their log-density.
+
+    One of those goes along with a value, one with another one of them.
+    """
+    rng = np.random.default_rng(seed)
+    values, noise = rng.integers(0, 2, size=(n, 3)), rng.normal(size=(n, 6))
+    X, normal = noise.copy(), norm.logpdf(noise)
+    X[:, :3] = values + 0.05 * noise[:, :3]
+    X[:, 3] += values[:, 0]
+    X[:, 4] += 0.8 * X[:, 3]
+    return X, normal.sum(axis=1) - 3.0 * np.log(2.0 * 0.05)
+
+
+@both_structures
+def test_clusters_go_by_gaps_of_features(covariance_type):
+    X, true = features_with_gaps(1000, seed=9)
+    short = [
+        true.mean()
+        - OnlineKDEDensity(covariance_type=covariance_type)
+        .fit(features_with_gaps(300, seed)[0])
+        .score(X)
+        for seed in range(3)
+    ]
+    # 1.4 nats where clusters are cut across principal axes alone.
+    assert 0.0 < np.mean(short) < 0.9
 
 
 @pytest.mark.parametrize("bandwidth", ["predictive", "plugin"])

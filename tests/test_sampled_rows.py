@@ -142,13 +142,13 @@ def interaction(n, seed=0, d=8):
 def test_a_sample_tells_what_merging_blurs(monkeypatch, covariance_type, memory):
     (X, y), (new, y_new) = interaction(3000), interaction(2000, seed=1)
     parameters = {"covariance_type": covariance_type, "forgetting_factor": memory}
-    model = OnlineKDEClassifier(max_components=200, **parameters)
+    model = OnlineKDEClassifier(max_components=120, **parameters)
     with_sample = model.fit(X, y)
     place = -3  # of the sample's votes, before histograms
     assert with_sample._calibration.pool.exponents[place] > 0.5
     loss = log_loss(y_new, with_sample.predict_proba(new))
     monkeypatch.setattr(pooled_ratios, "SHARE_MERGED", 1.0)
-    without = OnlineKDEClassifier(max_components=200, **parameters).fit(X, y)
+    without = OnlineKDEClassifier(max_components=120, **parameters).fit(X, y)
     assert without._calibration.pool.exponents[place] == pytest.approx(0.0, abs=1e-9)
     assert loss < 0.75 * log_loss(y_new, without.predict_proba(new))
 

@@ -168,10 +168,10 @@ def compressed(mixture, kernel, threshold, max_components=None):
     return new
 
 
-def merged(mixture, labels, kernel):
+def merged(mixture, labels, kernel, *, seeks_gaps=False):
     """The mixture with the clusters of one row of labels merged."""
     labels = np.asarray(labels, dtype=np.intp)
-    new, members = engine_merge(mixture, labels, kernel)
+    new, members = engine_merge(mixture, labels, kernel, seeks_gaps=seeks_gaps)
     # Each component is of a cluster of its own; what is alone has kept its place in the data.
     assert sorted(labels[members]) == list(range(new.n_components))
     for label, member in zip(labels[members], members, strict=True):
@@ -179,9 +179,11 @@ def merged(mixture, labels, kernel):
     return new
 
 
-def clustered(components, threshold, first_cut, max_clusters=None):
+def clustered(components, threshold, first_cut, max_clusters=None, feature_axes=None):
     """The labels (k,) of one threshold."""
-    (labels,) = engine_cluster(components, np.array([threshold]), first_cut, max_clusters)
+    (labels,) = engine_cluster(
+        components, np.array([threshold]), first_cut, max_clusters, feature_axes
+    )
     return labels
 
 
@@ -216,7 +218,7 @@ def all_details(detail_means, details_merged, detail_covs):
 
 
 def merge(labels, counts, means, covs, detail_weights, *others):
-    *details, center, spread, matrix, axis = others
+    *details, center, spread, matrix, axis, feature_axes = others
     frame = center, spread, matrix
     (m, size), d = covs.shape, means.shape[1]
     total = counts.sum()
@@ -250,7 +252,7 @@ def merge(labels, counts, means, covs, detail_weights, *others):
         inside = points_in(parts[0], *frame), covariances_in(parts[1], *frame)
         everything = np.arange(len(details))
         start = axis if len(members) == len(counts) else None
-        sides = two_means(everything, detail_counts / total, *inside, start)
+        sides = two_means(everything, detail_counts / total, *inside, start, feature_axes)
         starts = [0, len(sides[0]), len(details)]
         sides = match_group_moments(detail_counts, *parts, np.concatenate(sides), starts)
         new[0].append((members[0], count, mean, cov, sides[0] / sides[0].sum(), *sides[1:]))
@@ -596,15 +598,17 @@ def split_cost(sides, weights, means, covs):
     )
 
 
-def two_means(members, weights, means, covs, start=None):
+def explained_share(weights, places):
+    """Of the variance of places about their mean, by halves that are cut there."""
+    above = places > 1e-9 * np.abs(places).max()
+    share, moment = weights[above].sum() / weights.sum(), weights[above] @ places[above]
+    square = weights @ places**2 * weights.sum()
+    return moment**2 / (share * (1.0 - share)) / square if square > 0.0 else 0.0
+
+
+def best_clusters(members, weights, means, covs, center, axis):
     d = means.shape[1]
-    members = np.asarray(members)
-    if len(members) == 2:
-        return members[:1], members[1:]
-    mean, smoothed = sub_gaussian(members, weights, means, covs)
-    diagonal = covs.shape[1] == d
-    axis = nearly_principal_axis(smoothed - np.eye(d), diagonal) if start is None else start
-    labels = (means[members] - mean) @ axis > 0.0
+    labels = (means[members] - center) @ axis > 0.0
     if labels.all() or not labels.any():
         labels = np.arange(len(members)) > 0
     components = matrices(covs, d, len(means)) + np.eye(d)
@@ -620,7 +624,32 @@ def two_means(members, weights, means, covs, start=None):
     return members[~labels], members[labels]
 
 
-def cluster(weights, means, covs, threshold, axis, max_clusters=None):
+def two_means(members, weights, means, covs, start=None, feature_axes=None):
+    d = means.shape[1]
+    members = np.asarray(members)
+    if len(members) == 2:
+        return members[:1], members[1:]
+    mean, smoothed = sub_gaussian(members, weights, means, covs)
+    diagonal = covs.shape[1] == d
+    axis = nearly_principal_axis(smoothed - np.eye(d), diagonal) if start is None else start
+    sides = best_clusters(members, weights, means, covs, mean, axis)
+    if feature_axes is None:
+        return sides
+    axes = np.eye(d) if diagonal else feature_axes.reshape(d, d)
+    deviations, of_members = means[members] - mean, weights[members]
+    shares = [explained_share(of_members, deviations @ along) for along in axes]
+    lead = np.argmax(shares)
+    if shares[lead] <= (1.0 + 1e-8) * explained_share(of_members, deviations @ axis):
+        return sides
+    others = best_clusters(members, weights, means, covs, mean, axes[lead])
+    variance = of_members @ (deviations @ axes[lead]) ** 2 / of_members.sum()
+    if shares[lead] >= 0.9 and variance >= axes[lead] @ axes[lead]:
+        return others
+    cost, other = (split_cost(of, weights, means, covs) for of in (sides, others))
+    return others if other < cost * (1.0 - 1e-8) else sides
+
+
+def cluster(weights, means, covs, threshold, axis, max_clusters=None, feature_axes=None):
     """Section 2.6 as it is written: always split the cluster with the largest error."""
     everything = np.arange(len(weights))
     leaves = [everything]
@@ -632,7 +661,8 @@ def cluster(weights, means, covs, threshold, axis, max_clusters=None):
         if errors[worst] <= threshold or len(leaves) == max_clusters:
             return leaves
         leaf = leaves.pop(worst)
-        leaves += two_means(leaf, weights, means, covs, axis if leaf is everything else None)
+        start = axis if leaf is everything else None
+        leaves += two_means(leaf, weights, means, covs, start, feature_axes)
 
 
 def labels_of(clusters):

@@ -26,6 +26,7 @@ def cluster(
     const double[::1] thresholds,
     const double[::1] axis,
     Py_ssize_t max_clusters,
+    const double[::1] feature_axes=None,
 ):
     """Split all components, and then the cluster with the largest error, until it is small.
 
@@ -44,6 +45,8 @@ def cluster(
         To cut the whole across first.
     max_clusters : int
         Stop there; -1 for no such end.
+    feature_axes : (d * d,) or (d,) array, default=None
+        See `two_means`.
 
     Returns
     -------
@@ -59,20 +62,22 @@ def cluster(
         d, size,
         m <= k == means.shape[0] > 0 and inv_roots.shape[0] == roots.shape[0] == m
         and inv_roots.shape[1] == roots.shape[1] == size and log_dets.shape[0] == m
-        and level >= 0 and axis.shape[0] == d and (max_clusters == -1 or max_clusters > 0),
+        and level >= 0 and axis.shape[0] == d and (max_clusters == -1 or max_clusters > 0)
+        and (feature_axes is None or feature_axes.shape[0] == size),
     )
+    cdef const double* features = &feature_axes[0] if feature_axes is not None else NULL
     # Without an end to the number all that matters of an error is between which thresholds it is.
     cdef Py_ssize_t n_edges = level + 1 if max_clusters < 0 else 0
     cdef const double* cov = &covs[0, 0] if m else NULL
     cdef const double* inv_root = &inv_roots[0, 0] if m else NULL
     cdef const double* root = &roots[0, 0] if m else NULL
     cdef const double* log_det = &log_dets[0] if m else NULL
-    cdef double[::1] scratch = np.empty(max(local_error_size(k, d, size), split_size(d, size)))
+    cdef double[::1] scratch = np.empty(max(local_error_size(k, d, size), split_size(k, d, size)))
     cdef Py_ssize_t[::1] ranks = np.empty(m + 1, dtype=np.intp)
     cdef double[::1] factors = np.empty(factors_size(m, d, size) + 1)
     cdef int[::1] iwork = np.empty(3 + 5 * d, dtype=np.intc)
     cdef signed char[::1] labels = np.empty(2 * k, dtype=np.int8)
-    cdef Py_ssize_t[::1] sides = np.empty(2 * k, dtype=np.intp)
+    cdef Py_ssize_t[::1] sides = np.empty(3 * k, dtype=np.intp)
     cdef double[::1] errors = np.empty(k)
     # Clusters as they come: where each begins in `members`, and how many it has.
     cdef Py_ssize_t[::1] members = np.arange(k, dtype=np.intp)
@@ -90,7 +95,7 @@ def cluster(
                 first, n = begin[worst], count[worst]
                 n_first = split(
                     n, &members[first], d, size, m, &weights[0], &means[0, 0], cov,
-                    &axis[0] if n == k else NULL,
+                    &axis[0] if n == k else NULL, features,
                     &sides[0], &labels[0], &scratch[0], &iwork[0],
                 )
                 for c in range(n):
@@ -149,6 +154,7 @@ def merge(
     const double[::1] spread,
     const double[::1] matrix,
     const double[::1] axis,
+    const double[::1] feature_axes=None,
 ):
     """Replace each cluster of more than one component by its moment-matched Gaussian.
 
@@ -175,6 +181,8 @@ def merge(
         The frame in which details are split.
     axis : (d,) array
         To cut the whole across, if it is one cluster.
+    feature_axes : (d * d,) or (d,) array, default=None
+        See `two_means`.
 
     Returns
     -------
@@ -195,8 +203,10 @@ def merge(
         and detail_weights.shape[1] == detail_means.shape[1] == details_merged.shape[1] == 2
         and detail_means.shape[2] == d and detail_covs.shape[1] == size
         and detail_covs.shape[0] == number_of_true(details_merged)
-        and center.shape[0] == spread.shape[0] == axis.shape[0] == d and matrix.shape[0] == size,
+        and center.shape[0] == spread.shape[0] == axis.shape[0] == d and matrix.shape[0] == size
+        and (feature_axes is None or feature_axes.shape[0] == size),
     )
+    cdef const double* features = &feature_axes[0] if feature_axes is not None else NULL
     cdef bint full = size != d
     cdef double total = np.sum(counts)
     cdef const double* cov = &covs[0, 0] if m else NULL
@@ -256,9 +266,10 @@ def merge(
     cdef double* extended_cov = &extended_covs[0, 0] if m else NULL
     cdef double* point_cov = &point_covs[0, 0] if m else NULL
     cdef Py_ssize_t[::1] details = np.empty(k + m, dtype=np.intp)
-    cdef Py_ssize_t[::1] sides = np.empty(2 * (k + m), dtype=np.intp)
+    cdef Py_ssize_t[::1] sides = np.empty(3 * (k + m), dtype=np.intp)
     cdef signed char[::1] side_labels = np.empty(2 * (k + m), dtype=np.int8)
-    cdef double[::1] scratch = np.empty(split_size(d, size) + coordinates_size(d, size))
+    cdef Py_ssize_t n_scratch = split_size(k + m, d, size)
+    cdef double[::1] scratch = np.empty(n_scratch + coordinates_size(d, size))
     cdef int[::1] iwork = np.empty(3 + 5 * d, dtype=np.intc)
     cdef Coordinates frame
     with nogil:
@@ -277,7 +288,7 @@ def merge(
         for i in range(k + m):
             weights[i] = extended_counts[i] / total
         frame = coordinates(
-            d, full, &center[0], &spread[0], &matrix[0], &scratch[split_size(d, size)]
+            d, full, &center[0], &spread[0], &matrix[0], &scratch[n_scratch]
         )
         prepare_covariances(frame)
         for to in range(n_clusters):
@@ -306,7 +317,7 @@ def merge(
                         map_covariances(frame, 1, &extended_covs[i, 0], &point_covs[i, 0])
                 n_first = split(
                     n_details, &details[0], d, size, 2 * m, &weights[0], &points[0, 0], point_cov,
-                    &axis[0] if n_clusters == 1 else NULL,
+                    &axis[0] if n_clusters == 1 else NULL, features,
                     &sides[0], &side_labels[0], &scratch[0], &iwork[0],
                 )
             for side in range(2):

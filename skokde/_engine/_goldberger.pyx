@@ -16,6 +16,11 @@ from skokde._engine._shapes cimport check_shapes
 cdef double ROUNDING = 1e-9
 # Eigenvalues that differ by a smaller share are equal but for rounding.
 cdef double EQUAL = 1e-6
+# So are shares of variances, and costs of clusters.
+cdef double NEGLIGIBLE = 1e-8
+# Where the halves of a feature explain this share of its variance, or more, there is a gap between
+# them. Of a normal distribution they explain 0.64, of a uniform one 0.75, of two values all of it.
+cdef double SHARE_OF_GAP = 0.9
 
 
 cdef Py_ssize_t number_of_leading(Py_ssize_t n, const double* values) noexcept nogil:
@@ -206,18 +211,120 @@ cdef bint partition(
     return 0 < n_first[0] < last
 
 
-cdef Py_ssize_t split_size(Py_ssize_t d, Py_ssize_t size) noexcept nogil:
-    # Doubles of scratch that `split` takes.
-    return 5 * d + 2 * size + work_size(d, size)
+cdef double explained_share(
+    Py_ssize_t n, const Py_ssize_t* members, const double* weights, const double* along,
+    double* variance,
+) noexcept nogil:
+    # Which share of the variance along an axis is that between both halves, cut at the mean; of
+    # places from there. NaN if nothing varies, or squares overflow.
+    cdef double largest = 0.0, total = 0.0, share = 0.0, moment = 0.0, square = 0.0
+    cdef Py_ssize_t a
+    for a in range(n):
+        largest = fmax(largest, fabs(along[a]))
+    for a in range(n):
+        total += weights[members[a]]
+        square += weights[members[a]] * along[a] * along[a]
+        if along[a] > ROUNDING * largest:
+            share += weights[members[a]]
+            moment += weights[members[a]] * along[a]
+    variance[0] = square / total
+    return moment * moment / (share * (1.0 - share / total) * square)
+
+
+cdef Py_ssize_t most_divided_feature(
+    Py_ssize_t n, const Py_ssize_t* members, Py_ssize_t d, bint full, const double* weights,
+    const double* means, const double* center, const double* axis, const double* features,
+    bint* has_gap, double* along,
+) noexcept nogil:
+    # The feature whose halves explain the largest share of its variance, the first if rounding
+    # decides; -1 if those along another axis explain more. A gap is wider than the kernel.
+    cdef Py_ssize_t a, i, j, t, lead = -1
+    cdef double most, share, variance, square
+    has_gap[0] = False
+    for a in range(n):
+        along[a] = 0.0
+        for t in range(d):
+            along[a] += axis[t] * (means[members[a] * d + t] - center[t])
+    most = fmax(explained_share(n, members, weights, along, &variance), 0.0)
+    for j in range(d):
+        square = dot(d, features + j * d, features + j * d) if full else 1.0
+        for a in range(n):
+            i = members[a] * d
+            if full:
+                along[a] = 0.0
+                for t in range(d):
+                    along[a] += features[j * d + t] * (means[i + t] - center[t])
+            else:
+                along[a] = means[i + j] - center[j]
+        share = explained_share(n, members, weights, along, &variance)
+        if share > (1.0 + NEGLIGIBLE) * most:
+            most, lead = share, j
+            has_gap[0] = share >= SHARE_OF_GAP and variance >= square
+    return lead
+
+
+cdef Py_ssize_t split_size(Py_ssize_t n, Py_ssize_t d, Py_ssize_t size) noexcept nogil:
+    # Doubles of scratch that `split` takes for up to n members.
+    return n + 6 * d + 2 * size + work_size(d, size)
 
 
 cdef Py_ssize_t split(
     Py_ssize_t n, const Py_ssize_t* members, Py_ssize_t d, Py_ssize_t size, Py_ssize_t m,
     const double* weights, const double* means, const double* covs, const double* start,
-    Py_ssize_t* sides, signed char* labels, double* scratch, int* iwork,
+    const double* features, Py_ssize_t* sides, signed char* labels, double* scratch, int* iwork,
 ) noexcept nogil:
     # See `two_means`. The members go to `sides`, and how many are in the first cluster is returned;
-    # `sides` and `labels` have room for 2 n.
+    # `sides` has room for 3 n, and `labels` for 2 n.
+    cdef Py_ssize_t a, j, n_first = 0, n_other, feature = -1
+    cdef bint full = size != d, has_gap = False
+    cdef double* along = scratch
+    cdef double* center = along + n
+    cdef double* axis = center + d
+    cdef double* cov = axis + d
+    cdef double* work = axis + d
+    cdef double count, cost, other
+    if n == 2:
+        sides[0], sides[1] = members[0], members[1]
+        return 1
+    match_moments(
+        d, full, n, members, weights, means, covs, m, &count, center, cov, cov + size
+    )
+    if start == NULL:
+        nearly_principal_axis(d, full, cov, axis, cov + size)
+    else:
+        for j in range(d):
+            axis[j] = start[j]
+    if features != NULL:
+        feature = most_divided_feature(
+            n, members, d, full, weights, means, center, axis, features, &has_gap, along
+        )
+    if not has_gap:
+        n_first = best_clusters(
+            n, members, d, size, m, weights, means, covs, center, axis, sides, labels, &cost,
+            work, iwork,
+        )
+    if feature >= 0:
+        for j in range(d):
+            axis[j] = features[feature * d + j] if full else j == feature
+        n_other = best_clusters(
+            n, members, d, size, m, weights, means, covs, center, axis, sides + n, labels, &other,
+            work, iwork,
+        )
+        if has_gap or other < (1.0 - NEGLIGIBLE) * cost:
+            n_first = n_other
+            for a in range(n):
+                sides[a] = sides[n + a]
+    return n_first
+
+
+cdef Py_ssize_t best_clusters(
+    Py_ssize_t n, const Py_ssize_t* members, Py_ssize_t d, Py_ssize_t size, Py_ssize_t m,
+    const double* weights, const double* means, const double* covs, const double* center,
+    const double* axis, Py_ssize_t* sides, signed char* labels, double* total_cost,
+    double* scratch, int* iwork,
+) noexcept nogil:
+    # Two clusters, of which the first ones are cut across an axis: their cost is the logarithms of
+    # their smoothed determinants, weighted, but for what is the same for all clusters.
     cdef Py_ssize_t a, i, j, c, n_first = 0, n_next = 0
     cdef bint full = size != d, same
     cdef Py_ssize_t* proposed = sides + n
@@ -225,26 +332,13 @@ cdef Py_ssize_t split(
     cdef signed char* proposal = labels + n
     cdef double* delta = scratch
     cdef double* u = delta + d
-    cdef double* axis = u + d
-    cdef double* mean = axis + d  # of both clusters, as the next
+    cdef double* mean = u + d  # of both clusters, as the next
     cdef double* precision = mean + 2 * d
     cdef double* work = precision + 2 * size
-    cdef double[2] trace, log_det, cost
-    cdef double count
-    if n == 2:
-        sides[0], sides[1] = members[0], members[1]
-        return 1
-    match_moments(
-        d, full, n, members, weights, means, covs, m, &count, mean, precision, delta
-    )
-    if start == NULL:
-        nearly_principal_axis(d, full, precision, axis, u)
-    else:
-        for j in range(d):
-            axis[j] = start[j]
+    cdef double[2] trace, log_det, cost, count
     for a in range(n):
         for j in range(d):
-            delta[j] = means[members[a] * d + j] - mean[j]
+            delta[j] = means[members[a] * d + j] - center[j]
         label[a] = dot(d, delta, axis) > 0.0
     if not partition(n, members, label, sides, &n_first):
         # Equal means: the first component alone, the others follow by KL.
@@ -256,7 +350,7 @@ cdef Py_ssize_t split(
         for c in range(2):
             match_moments(
                 d, full, n_first if c == 0 else n - n_first, sides + c * n_first, weights, means,
-                covs, m, &count, mean + c * d, precision + c * size, delta,
+                covs, m, &count[c], mean + c * d, precision + c * size, delta,
             )
             invert_smoothed(
                 d, full, n_first if c == 0 else n - n_first, precision + c * size, &log_det[c],
@@ -265,6 +359,7 @@ cdef Py_ssize_t split(
             trace[c] = 0.0
             for j in range(d):
                 trace[c] += precision[c * size + (j * d + j if full else j)]
+        total_cost[0] = count[0] * log_det[0] + count[1] * log_det[1]
         same = True
         for a in range(n):
             i = members[a]
@@ -299,12 +394,17 @@ def two_means(
     const double[:, ::1] means,
     const double[:, ::1] covs,
     const double[::1] start=None,
+    const double[::1] feature_axes=None,
 ):
     """Split a sub-mixture, smoothed by H = I, into two clusters.
 
     The first assignment cuts at the mean across the principal axis; then each component goes to
     the cluster whose moment-matched Gaussian is nearer by KL(component || cluster), until an
     assignment repeats.
+
+    Features may be looked at as well. If there is one whose halves explain more of its variance
+    than those along this axis do, it is cut instead where it has a gap, or else where the clusters
+    that are found from there cost less.
 
     Parameters
     ----------
@@ -315,6 +415,9 @@ def two_means(
         Flattened sample covariances of the first m components; the others are Diracs.
     start : (d,) array, default=None
         The axis to cut across first, instead of the principal one.
+    feature_axes : (d * d,) or (d,) array, default=None
+        Directions in which the features are, one after the other. Of diagonal covariances they are
+        those of the coordinates.
 
     Returns
     -------
@@ -326,20 +429,20 @@ def two_means(
     check_shapes(
         d, size,
         n > 1 and m <= weights.shape[0] == means.shape[0]
-        and (start is None or start.shape[0] == d),
+        and (start is None or start.shape[0] == d)
+        and (feature_axes is None or feature_axes.shape[0] == size),
     )
-    cdef double[::1] scratch = np.empty(split_size(d, size))
+    cdef double[::1] scratch = np.empty(split_size(n, d, size))
     cdef int[::1] iwork = np.empty(3 + 5 * d, dtype=np.intc)
     cdef signed char[::1] labels = np.empty(2 * n, dtype=np.int8)
-    out = np.empty(2 * n, dtype=np.intp)
+    out = np.empty(3 * n, dtype=np.intp)
     cdef Py_ssize_t[::1] sides = out
-    cdef const double* axis = NULL
-    if start is not None:
-        axis = &start[0]
+    cdef const double* axis = &start[0] if start is not None else NULL
+    cdef const double* features = &feature_axes[0] if feature_axes is not None else NULL
     with nogil:
         n_first = split(
             n, &members[0], d, size, m, &weights[0], &means[0, 0], &covs[0, 0] if m else NULL,
-            axis, &sides[0], &labels[0], &scratch[0], &iwork[0],
+            axis, features, &sides[0], &labels[0], &scratch[0], &iwork[0],
         )
     return out[:n_first].copy(), out[n_first:n].copy()
 

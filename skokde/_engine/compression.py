@@ -47,6 +47,7 @@ def cluster(
     thresholds: np.ndarray,
     first_cut: np.ndarray,
     max_clusters: int | None = None,
+    feature_axes: np.ndarray | None = None,
 ) -> np.ndarray:
     """Clusters whose components can be approximated by one Gaussian each.
 
@@ -63,6 +64,8 @@ def cluster(
         See `KernelFrame`.
     max_clusters : int, default=None
         Stop there, at least one, whatever the error.
+    feature_axes : (d * d,) or (d,) array, default=None
+        See `two_means`.
 
     Returns
     -------
@@ -78,11 +81,16 @@ def cluster(
         thresholds,
         first_cut,
         -1 if max_clusters is None else max_clusters,
+        feature_axes,
     )
 
 
 def cluster_in_steps(
-    components: Components, thresholds: np.ndarray, first_cut: np.ndarray, ends: Sequence[int]
+    components: Components,
+    thresholds: np.ndarray,
+    first_cut: np.ndarray,
+    ends: Sequence[int],
+    feature_axes: np.ndarray | None = None,
 ) -> np.ndarray:
     """The same, where clusters of high thresholds are made of those of the highest low one.
 
@@ -96,6 +104,8 @@ def cluster_in_steps(
     first_cut : (d,) array
     ends : sequence of int
         At which of the thresholds the next step begins.
+    feature_axes : (d * d,) or (d,) array, default=None
+        See `two_means`.
 
     Returns
     -------
@@ -103,13 +113,13 @@ def cluster_in_steps(
     """
     starts = sorted({0, *ends} - {len(thresholds)})
     first, *others = (thresholds[i:j] for i, j in pairwise([*starts, len(thresholds)]))
-    found = cluster(components, first, first_cut)
+    found = cluster(components, first, first_cut, feature_axes=feature_axes)
     if not others:
         return found
     labels = [found]
     for part in others:
         components = Components(*moments_of_groups(*components, found[-1]))
-        found = cluster(components, part, first_cut)
+        found = cluster(components, part, first_cut, feature_axes=feature_axes)
         labels.append(found[:, labels[-1][-1]])
     return np.ascontiguousarray(np.concatenate(labels))
 
@@ -170,7 +180,9 @@ class Compressed(NamedTuple):
         return cls(mixture, np.concatenate([*compounds, *diracs], axis=1), parts[-1].level)
 
 
-def merge(mixture: Mixture, labels: np.ndarray, kernel: KernelFrame) -> tuple[Mixture, np.ndarray]:
+def merge(
+    mixture: Mixture, labels: np.ndarray, kernel: KernelFrame, *, seeks_gaps: bool = False
+) -> tuple[Mixture, np.ndarray]:
     """Replace each cluster of more than one component by its moment-matched Gaussian.
 
     The detailed model of a cluster is the extended mixture, of the components' detailed models
@@ -183,6 +195,8 @@ def merge(mixture: Mixture, labels: np.ndarray, kernel: KernelFrame) -> tuple[Mi
         See `cluster`.
     kernel : KernelFrame
         Kernel coordinates, for the clustering of the detailed models.
+    seeks_gaps : bool, default=False
+        Whether they are split across gaps of features, too.
 
     Returns
     -------
@@ -196,11 +210,16 @@ def merge(mixture: Mixture, labels: np.ndarray, kernel: KernelFrame) -> tuple[Mi
     if structure_of(mixture.covariances).is_compiled:
         merge_clusters = merge_compiled
     frame = kernel.frame.divided(np.sqrt(DETAIL_BANDWIDTH))
-    return merge_clusters(mixture, labels, frame, kernel.first_cut)
+    feature_axes = frame.feature_axes() if seeks_gaps else None
+    return merge_clusters(mixture, labels, frame, kernel.first_cut, feature_axes)
 
 
 def merge_compiled(
-    mixture: Mixture, labels: np.ndarray, frame: Frame, first_cut: np.ndarray
+    mixture: Mixture,
+    labels: np.ndarray,
+    frame: Frame,
+    first_cut: np.ndarray,
+    feature_axes: np.ndarray | None,
 ) -> tuple[Mixture, np.ndarray]:
     """See `merge`; moments are matched, and details split, by a compiled function."""
     shape = mixture.covariances.shape[1:]
@@ -215,6 +234,7 @@ def merge_compiled(
         flatten(mixture.detail_covariances),
         *frame.arrays,
         first_cut,
+        feature_axes,
     )
     covariances = covariances.reshape(-1, *shape)
     merged = Mixture(counts, means, covariances, *details, detail_covariances.reshape(-1, *shape))
@@ -222,7 +242,11 @@ def merge_compiled(
 
 
 def merge_groups(
-    mixture: Mixture, labels: np.ndarray, frame: Frame, first_cut: np.ndarray
+    mixture: Mixture,
+    labels: np.ndarray,
+    frame: Frame,
+    first_cut: np.ndarray,
+    feature_axes: np.ndarray | None,
 ) -> tuple[Mixture, np.ndarray]:
     """The same for covariances of which kernels see a part only.
 
@@ -246,7 +270,8 @@ def merge_groups(
         of_cluster = members[starts[cluster_number] : starts[cluster_number + 1]]
         below, above = of_cluster[of_cluster < m], of_cluster[of_cluster >= m]
         details = np.append(numbers[below], m + above)
-        sides += two_means(components, details, first_cut if len(starts) == 2 else None)
+        axis = first_cut if len(starts) == 2 else None
+        sides += two_means(components, details, axis, feature_axes)
     ends = np.cumsum([0, *(len(side) for side in sides)])
     everything = np.concatenate([np.empty(0, dtype=np.intp), *sides])
     weights, detail_means, detail_covariances = structure.group_moments(*extended, everything, ends)
@@ -297,6 +322,10 @@ def compress(
 ) -> Compressed:
     """Approximate a sample model by one with fewer components.
 
+    With more thresholds than one clusters are split across gaps of features, too: in whitened
+    coordinates, where all axes are about as long, the principal one seldom tells the values of a
+    discrete feature apart.
+
     Parameters
     ----------
     mixture : Mixture
@@ -318,9 +347,11 @@ def compress(
         A mixture of the same count, mean and covariance.
     """
     components = components_in(kernel.frame, *mixture.sample_model)
+    seeks_gaps = len(thresholds) > 1
+    feature_axes = kernel.frame.feature_axes() if seeks_gaps else None
     thresholds_left = thresholds[level:]
     ends = ends_of_steps(thresholds_left, structure_of(mixture.covariances))
-    labels = cluster_in_steps(components, thresholds_left, kernel.first_cut, ends)
+    labels = cluster_in_steps(components, thresholds_left, kernel.first_cut, ends, feature_axes)
     if most is not None:
         few_enough = labels.max(axis=1) < most
         if most_compounds is not None and most_compounds < most:
@@ -329,8 +360,8 @@ def compress(
         if few_enough.any():
             labels = labels[np.argmax(few_enough) :]
         else:
-            labels = cluster(components, thresholds[-1:], kernel.first_cut, most)
-    merged, members = merge(mixture, labels[0], kernel)
+            labels = cluster(components, thresholds[-1:], kernel.first_cut, most, feature_axes)
+    merged, members = merge(mixture, labels[0], kernel, seeks_gaps=seeks_gaps)
     level = len(thresholds) - len(labels)
     partitions = np.empty((len(thresholds) - 1, merged.n_components), dtype=np.intp)
     partitions[:level] = np.arange(merged.n_components)

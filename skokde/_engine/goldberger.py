@@ -11,7 +11,10 @@ from skokde._engine.whitening import Frame
 
 
 def two_means(
-    components: Components, members: np.ndarray, axis: np.ndarray | None = None
+    components: Components,
+    members: np.ndarray,
+    axis: np.ndarray | None = None,
+    feature_axes: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Split some components of a KDE into two clusters, neither empty.
 
@@ -21,8 +24,12 @@ def two_means(
     members : (n,) array of component numbers, n >= 2
     axis : (d,) array, default=None
         Cut across this axis first; by default across the members' principal one.
+    feature_axes : (d * d,) or (d,) array, default=None
+        Directions of features that may be cut across in its place, see `Frame.feature_axes`.
     """
-    return _two_means(members, components.weights, components.means, components.covariances, axis)
+    return _two_means(
+        members, components.weights, components.means, components.covariances, axis, feature_axes
+    )
 
 
 def principal_axis_split(

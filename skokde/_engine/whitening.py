@@ -67,6 +67,13 @@ class Frame(NamedTuple):
         """Rows of points."""
         return self.center + self.spread * self.structure.map_vectors(points, self.inverse)
 
+    def feature_axes(self) -> np.ndarray:
+        """Directions in which the features are, one after the other, (d * d,) or (d,) array.
+
+        Products of points with them are deviations of a feature, in spreads.
+        """
+        return np.ascontiguousarray(self.inverse.T).ravel()
+
     def covariances(self, covariances: np.ndarray) -> np.ndarray:
         """Covariances in these coordinates, flattened for the compiled functions."""
         return covariances_in(flatten(covariances), *self.arrays)
