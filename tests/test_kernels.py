@@ -748,8 +748,8 @@ def test_two_means_across_features(d, covariance_type, kind):
         weights, means, covs = twins.random_components(d, covariance_type, kind, 16, seed=seed)
         rng = np.random.default_rng(seed)
         axis, feature_axes = rng.normal(size=d), random_frame(d, covariance_type)[2]
-        if seed % 2:  # a feature of two values, in either coordinates
-            means[:, -1] = rng.choice([-3.0, 3.0], size=16)
+        if seed % 2:  # a feature of two values, or of three, in either coordinates
+            means[:, -1] = rng.choice([-3.0, 3.0, 0.0][: 2 + seed % 3], size=16)
         for members in (range(16), range(3, 12), [15, 1, 8, 4, 2], [9, 0, 14]):
             arguments = intp(members), weights, means, covs
             for start in (None, axis):

@@ -598,17 +598,21 @@ def split_cost(sides, weights, means, covs):
     )
 
 
+def are_above(places):
+    """Which places are above their mean, by more than rounding."""
+    return places > 1e-9 * np.abs(places).max()
+
+
 def explained_share(weights, places):
     """Of the variance of places about their mean, by halves that are cut there."""
-    above = places > 1e-9 * np.abs(places).max()
+    above = are_above(places)
     share, moment = weights[above].sum() / weights.sum(), weights[above] @ places[above]
     square = weights @ places**2 * weights.sum()
     return moment**2 / (share * (1.0 - share)) / square if square > 0.0 else 0.0
 
 
-def best_clusters(members, weights, means, covs, center, axis):
+def best_clusters(members, weights, means, covs, labels):
     d = means.shape[1]
-    labels = (means[members] - center) @ axis > 0.0
     if labels.all() or not labels.any():
         labels = np.arange(len(members)) > 0
     components = matrices(covs, d, len(means)) + np.eye(d)
@@ -632,17 +636,19 @@ def two_means(members, weights, means, covs, start=None, feature_axes=None):
     mean, smoothed = sub_gaussian(members, weights, means, covs)
     diagonal = covs.shape[1] == d
     axis = nearly_principal_axis(smoothed - np.eye(d), diagonal) if start is None else start
-    sides = best_clusters(members, weights, means, covs, mean, axis)
+    along = (means[members] - mean) @ axis
+    sides = best_clusters(members, weights, means, covs, along > 0.0)
     if feature_axes is None:
         return sides
     axes = np.eye(d) if diagonal else feature_axes.reshape(d, d)
     deviations, of_members = means[members] - mean, weights[members]
     shares = [explained_share(of_members, deviations @ along) for along in axes]
     lead = np.argmax(shares)
-    if shares[lead] <= (1.0 + 1e-8) * explained_share(of_members, deviations @ axis):
+    if shares[lead] <= (1.0 + 1e-8) * explained_share(of_members, along):
         return sides
-    others = best_clusters(members, weights, means, covs, mean, axes[lead])
-    variance = of_members @ (deviations @ axes[lead]) ** 2 / of_members.sum()
+    places = deviations @ axes[lead]
+    others = best_clusters(members, weights, means, covs, are_above(places))
+    variance = of_members @ places**2 / of_members.sum()
     if shares[lead] >= 0.9 and variance >= axes[lead] @ axes[lead]:
         return others
     cost, other = (split_cost(of, weights, means, covs) for of in (sides, others))

@@ -213,18 +213,20 @@ cdef bint partition(
 
 cdef double explained_share(
     Py_ssize_t n, const Py_ssize_t* members, const double* weights, const double* along,
-    double* variance,
+    double* variance, double* least,
 ) noexcept nogil:
     # Which share of the variance along an axis is that between both halves, cut at the mean; of
-    # places from there. NaN if nothing varies, or squares overflow.
+    # places from there. What is above it by no more than the least is rounding. NaN if nothing
+    # varies, or squares overflow.
     cdef double largest = 0.0, total = 0.0, share = 0.0, moment = 0.0, square = 0.0
     cdef Py_ssize_t a
     for a in range(n):
         largest = fmax(largest, fabs(along[a]))
+    least[0] = ROUNDING * largest
     for a in range(n):
         total += weights[members[a]]
         square += weights[members[a]] * along[a] * along[a]
-        if along[a] > ROUNDING * largest:
+        if along[a] > least[0]:
             share += weights[members[a]]
             moment += weights[members[a]] * along[a]
     variance[0] = square / total
@@ -234,18 +236,18 @@ cdef double explained_share(
 cdef Py_ssize_t most_divided_feature(
     Py_ssize_t n, const Py_ssize_t* members, Py_ssize_t d, bint full, const double* weights,
     const double* means, const double* center, const double* axis, const double* features,
-    bint* has_gap, double* along,
+    bint* has_gap, double* least, double* along,
 ) noexcept nogil:
     # The feature whose halves explain the largest share of its variance, the first if rounding
     # decides; -1 if those along another axis explain more. A gap is wider than the kernel.
     cdef Py_ssize_t a, i, j, t, lead = -1
-    cdef double most, share, variance, square
+    cdef double most, share, variance, square, above
     has_gap[0] = False
     for a in range(n):
         along[a] = 0.0
         for t in range(d):
             along[a] += axis[t] * (means[members[a] * d + t] - center[t])
-    most = fmax(explained_share(n, members, weights, along, &variance), 0.0)
+    most = fmax(explained_share(n, members, weights, along, &variance, &above), 0.0)
     for j in range(d):
         square = dot(d, features + j * d, features + j * d) if full else 1.0
         for a in range(n):
@@ -256,9 +258,9 @@ cdef Py_ssize_t most_divided_feature(
                     along[a] += features[j * d + t] * (means[i + t] - center[t])
             else:
                 along[a] = means[i + j] - center[j]
-        share = explained_share(n, members, weights, along, &variance)
+        share = explained_share(n, members, weights, along, &variance, &above)
         if share > (1.0 + NEGLIGIBLE) * most:
-            most, lead = share, j
+            most, lead, least[0] = share, j, above
             has_gap[0] = share >= SHARE_OF_GAP and variance >= square
     return lead
 
@@ -282,7 +284,7 @@ cdef Py_ssize_t split(
     cdef double* axis = center + d
     cdef double* cov = axis + d
     cdef double* work = axis + d
-    cdef double count, cost, other
+    cdef double count, cost, other, least = 0.0
     if n == 2:
         sides[0], sides[1] = members[0], members[1]
         return 1
@@ -296,19 +298,20 @@ cdef Py_ssize_t split(
             axis[j] = start[j]
     if features != NULL:
         feature = most_divided_feature(
-            n, members, d, full, weights, means, center, axis, features, &has_gap, along
+            n, members, d, full, weights, means, center, axis, features, &has_gap, &least,
+            along,
         )
     if not has_gap:
         n_first = best_clusters(
-            n, members, d, size, m, weights, means, covs, center, axis, sides, labels, &cost,
+            n, members, d, size, m, weights, means, covs, center, axis, 0.0, sides, labels, &cost,
             work, iwork,
         )
     if feature >= 0:
         for j in range(d):
             axis[j] = features[feature * d + j] if full else j == feature
         n_other = best_clusters(
-            n, members, d, size, m, weights, means, covs, center, axis, sides + n, labels, &other,
-            work, iwork,
+            n, members, d, size, m, weights, means, covs, center, axis, least, sides + n, labels,
+            &other, work, iwork,
         )
         if has_gap or other < (1.0 - NEGLIGIBLE) * cost:
             n_first = n_other
@@ -320,11 +323,12 @@ cdef Py_ssize_t split(
 cdef Py_ssize_t best_clusters(
     Py_ssize_t n, const Py_ssize_t* members, Py_ssize_t d, Py_ssize_t size, Py_ssize_t m,
     const double* weights, const double* means, const double* covs, const double* center,
-    const double* axis, Py_ssize_t* sides, signed char* labels, double* total_cost,
+    const double* axis, double least, Py_ssize_t* sides, signed char* labels, double* total_cost,
     double* scratch, int* iwork,
 ) noexcept nogil:
-    # Two clusters, of which the first ones are cut across an axis: their cost is the logarithms of
-    # their smoothed determinants, weighted, but for what is the same for all clusters.
+    # Two clusters, of which the first ones are cut across an axis, at the center or a little above:
+    # their cost is the logarithms of their smoothed determinants, weighted, but for what is the
+    # same for all clusters.
     cdef Py_ssize_t a, i, j, c, n_first = 0, n_next = 0
     cdef bint full = size != d, same
     cdef Py_ssize_t* proposed = sides + n
@@ -339,7 +343,7 @@ cdef Py_ssize_t best_clusters(
     for a in range(n):
         for j in range(d):
             delta[j] = means[members[a] * d + j] - center[j]
-        label[a] = dot(d, delta, axis) > 0.0
+        label[a] = dot(d, delta, axis) > least
     if not partition(n, members, label, sides, &n_first):
         # Equal means: the first component alone, the others follow by KL.
         for a in range(n):
