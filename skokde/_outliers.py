@@ -229,7 +229,7 @@ class OnlineKDEOutlierDetector(OutlierMixin, BaseWithDensity):
     >>> detector.predict(rows)
     array([ 1, -1])
     >>> detector.p_values(rows).round(2)
-    array([0.56, 0.  ])
+    array([0.54, 0.  ])
     """
 
     _learned = ("density_", "_reference")

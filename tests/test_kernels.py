@@ -750,6 +750,8 @@ def test_two_means_across_features(d, covariance_type, kind):
         axis, feature_axes = rng.normal(size=d), random_frame(d, covariance_type)[2]
         if seed % 2:  # a feature of two values, or of three, in either coordinates
             means[:, -1] = rng.choice([-3.0, 3.0, 0.0][: 2 + seed % 3], size=16)
+        else:  # one that is constant in some members, but for rounding
+            means[[9, 0, 14], 0] = 1.0 / 3.0
         for members in (range(16), range(3, 12), [15, 1, 8, 4, 2], [9, 0, 14]):
             arguments = intp(members), weights, means, covs
             for start in (None, axis):

@@ -72,11 +72,11 @@ def test_coarser_partitions_are_refined_by_finer_ones(covariance_type, bandwidth
 @both_structures
 def test_partitions_are_the_clusters_of_what_was_compressed(covariance_type):
     mixture = twins.learned_mixture(twins.clumps(3, 150), covariance_type, threshold=0.0)
-    kernel = twins.kernel_frame(mixture, covariance_type)
+    kernel = twins.kernel_frame(mixture, covariance_type)._replace(seeks_gaps=True)
     components = components_in(kernel.frame, *mixture.sample_model)
     # So fine that no threshold is found from others' clusters.
     thresholds = np.array([0.01, 0.02, 0.04, 0.08])
-    cuts = {"first_cut": kernel.first_cut, "feature_axes": kernel.frame.feature_axes()}
+    cuts = {"first_cut": kernel.first_cut, "feature_axes": kernel.feature_axes()}
     alone = [twins.clustered(components, t, **cuts) for t in thresholds]
     for level in range(4):
         new, partitions, taken = compress(mixture, kernel, thresholds, level)
@@ -88,7 +88,7 @@ def test_partitions_are_the_clusters_of_what_was_compressed(covariance_type):
             assert labels.max() == expected.max()
             # Means of what would be merged are those of the samples.
             merged = Resolutions.of(new.sample_model, labels[None])
-            direct = twins.merged(mixture, expected, kernel, seeks_gaps=True)
+            direct = twins.merged(mixture, expected, kernel)
             order, other = (np.lexsort(m.means.T) for m in (merged, direct))
             np.testing.assert_allclose(merged.means[order], direct.means[other], atol=1e-9)
             counts = merged.count * merged.weights

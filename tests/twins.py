@@ -168,10 +168,10 @@ def compressed(mixture, kernel, threshold, max_components=None):
     return new
 
 
-def merged(mixture, labels, kernel, *, seeks_gaps=False):
+def merged(mixture, labels, kernel):
     """The mixture with the clusters of one row of labels merged."""
     labels = np.asarray(labels, dtype=np.intp)
-    new, members = engine_merge(mixture, labels, kernel, seeks_gaps=seeks_gaps)
+    new, members = engine_merge(mixture, labels, kernel)
     # Each component is of a cluster of its own; what is alone has kept its place in the data.
     assert sorted(labels[members]) == list(range(new.n_components))
     for label, member in zip(labels[members], members, strict=True):
@@ -608,7 +608,7 @@ def explained_share(weights, places):
     above = are_above(places)
     share, moment = weights[above].sum() / weights.sum(), weights[above] @ places[above]
     square = weights @ places**2 * weights.sum()
-    return moment**2 / (share * (1.0 - share)) / square if square > 0.0 else 0.0
+    return moment**2 / (share * (1.0 - share)) / square if 0.0 < share < 1.0 else 0.0
 
 
 def best_clusters(members, weights, means, covs, labels):
@@ -642,14 +642,14 @@ def two_means(members, weights, means, covs, start=None, feature_axes=None):
         return sides
     axes = np.eye(d) if diagonal else feature_axes.reshape(d, d)
     deviations, of_members = means[members] - mean, weights[members]
-    shares = [explained_share(of_members, deviations @ along) for along in axes]
-    lead = np.argmax(shares)
-    if shares[lead] <= (1.0 + 1e-8) * explained_share(of_members, along):
+    variances = of_members @ (deviations @ axes.T) ** 2 / of_members.sum() / (axes**2).sum(axis=1)
+    shares = np.array([explained_share(of_members, deviations @ feature) for feature in axes])
+    shares[variances <= 1e-8] = 0.0
+    if shares.max() <= 1.01 * explained_share(of_members, along):
         return sides
-    places = deviations @ axes[lead]
-    others = best_clusters(members, weights, means, covs, are_above(places))
-    variance = of_members @ places**2 / of_members.sum()
-    if shares[lead] >= 0.9 and variance >= axes[lead] @ axes[lead]:
+    lead = np.argmax(np.where(shares > (1.0 - 1e-8) * shares.max(), variances, 0.0))
+    others = best_clusters(members, weights, means, covs, are_above(deviations @ axes[lead]))
+    if shares[lead] >= 0.9 and variances[lead] >= 1.0:
         return others
     cost, other = (split_cost(of, weights, means, covs) for of in (sides, others))
     return others if other < cost * (1.0 - 1e-8) else sides

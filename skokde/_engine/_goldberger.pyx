@@ -18,6 +18,9 @@ cdef double ROUNDING = 1e-9
 cdef double EQUAL = 1e-6
 # So are shares of variances, and costs of clusters.
 cdef double NEGLIGIBLE = 1e-8
+# A feature is cut across in place of another axis if its halves explain this many times the share.
+# Where that axis is the feature's, but for rounding, it stays.
+cdef double CLEARLY_MORE = 1.01
 # Where the halves of a feature explain this share of its variance, or more, there is a gap between
 # them. Of a normal distribution they explain 0.64, of a uniform one 0.75, of two values all of it.
 cdef double SHARE_OF_GAP = 0.9
@@ -238,18 +241,19 @@ cdef Py_ssize_t most_divided_feature(
     const double* means, const double* center, const double* axis, const double* features,
     bint* has_gap, double* least, double* along,
 ) noexcept nogil:
-    # The feature whose halves explain the largest share of its variance, the first if rounding
-    # decides; -1 if those along another axis explain more. A gap is wider than the kernel.
+    # The feature whose halves explain the largest share of its variance; -1 if those along another
+    # axis explain about as much. Of features of two values each the widest, and then the first. A
+    # gap is wider than the kernel.
     cdef Py_ssize_t a, i, j, t, lead = -1
-    cdef double most, share, variance, square, above
-    has_gap[0] = False
+    cdef double most, share, variance, above, widest = 0.0
+    cdef bint more, as_much
     for a in range(n):
         along[a] = 0.0
         for t in range(d):
             along[a] += axis[t] * (means[members[a] * d + t] - center[t])
     most = fmax(explained_share(n, members, weights, along, &variance, &above), 0.0)
+    most *= CLEARLY_MORE
     for j in range(d):
-        square = dot(d, features + j * d, features + j * d) if full else 1.0
         for a in range(n):
             i = members[a] * d
             if full:
@@ -259,9 +263,19 @@ cdef Py_ssize_t most_divided_feature(
             else:
                 along[a] = means[i + j] - center[j]
         share = explained_share(n, members, weights, along, &variance, &above)
-        if share > (1.0 + NEGLIGIBLE) * most:
-            most, lead, least[0] = share, j, above
-            has_gap[0] = share >= SHARE_OF_GAP and variance >= square
+        if full:
+            variance /= dot(d, features + j * d, features + j * d)
+        if not variance > NEGLIGIBLE:  # beside that of the kernel it is rounding
+            continue
+        more = share > (1.0 + NEGLIGIBLE) * most
+        as_much = lead >= 0 and share > (1.0 - NEGLIGIBLE) * most
+        if more or as_much and variance > (1.0 + NEGLIGIBLE) * widest:
+            most, lead, widest, least[0] = share, j, variance, above
+    has_gap[0] = (
+        lead >= 0
+        and most > (1.0 - NEGLIGIBLE) * SHARE_OF_GAP
+        and widest > 1.0 - NEGLIGIBLE
+    )
     return lead
 
 
@@ -313,7 +327,8 @@ cdef Py_ssize_t split(
             n, members, d, size, m, weights, means, covs, center, axis, least, sides + n, labels,
             &other, work, iwork,
         )
-        if has_gap or other < (1.0 - NEGLIGIBLE) * cost:
+        # Logarithms of determinants near one have no more digits than one.
+        if has_gap or other < cost - NEGLIGIBLE * (cost + count):
             n_first = n_other
             for a in range(n):
                 sides[a] = sides[n + a]

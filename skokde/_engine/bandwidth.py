@@ -53,12 +53,20 @@ class KernelFrame(NamedTuple):
         beta, in units of what the rule scales.
     inliers : (k,) array of bool
         Components of the mixture that the bandwidth goes by.
+    seeks_gaps : bool, default=False
+        Whether clusters are split across gaps of features, too: where all axes are about as long,
+        the principal one seldom tells the values of a discrete feature apart.
     """
 
     frame: Frame
     first_cut: np.ndarray
     scale: float
     inliers: np.ndarray
+    seeks_gaps: bool = False
+
+    def feature_axes(self) -> np.ndarray | None:
+        """Directions of the features that clusters may be split across, see `two_means`."""
+        return self.frame.feature_axes() if self.seeks_gaps else None
 
 
 class Rule(ABC):
@@ -135,7 +143,8 @@ class ScaleRule(Rule):
         first_cut = structure.first_cut(
             whitening.correlation, mixture.counts, whitening.frame.points(mixture.means)
         )
-        return KernelFrame(whitening.frame.divided(scale), first_cut, scale, whitening.inliers)
+        frame, seeks_gaps = whitening.frame.divided(scale), self.n_narrow > 0
+        return KernelFrame(frame, first_cut, scale, whitening.inliers, seeks_gaps)
 
     def kernels(
         self,

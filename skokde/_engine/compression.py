@@ -180,9 +180,7 @@ class Compressed(NamedTuple):
         return cls(mixture, np.concatenate([*compounds, *diracs], axis=1), parts[-1].level)
 
 
-def merge(
-    mixture: Mixture, labels: np.ndarray, kernel: KernelFrame, *, seeks_gaps: bool = False
-) -> tuple[Mixture, np.ndarray]:
+def merge(mixture: Mixture, labels: np.ndarray, kernel: KernelFrame) -> tuple[Mixture, np.ndarray]:
     """Replace each cluster of more than one component by its moment-matched Gaussian.
 
     The detailed model of a cluster is the extended mixture, of the components' detailed models
@@ -195,8 +193,6 @@ def merge(
         See `cluster`.
     kernel : KernelFrame
         Kernel coordinates, for the clustering of the detailed models.
-    seeks_gaps : bool, default=False
-        Whether they are split across gaps of features, too.
 
     Returns
     -------
@@ -210,8 +206,7 @@ def merge(
     if structure_of(mixture.covariances).is_compiled:
         merge_clusters = merge_compiled
     frame = kernel.frame.divided(np.sqrt(DETAIL_BANDWIDTH))
-    feature_axes = frame.feature_axes() if seeks_gaps else None
-    return merge_clusters(mixture, labels, frame, kernel.first_cut, feature_axes)
+    return merge_clusters(mixture, labels, frame, kernel.first_cut, kernel.feature_axes())
 
 
 def merge_compiled(
@@ -322,10 +317,6 @@ def compress(
 ) -> Compressed:
     """Approximate a sample model by one with fewer components.
 
-    With more thresholds than one clusters are split across gaps of features, too: in whitened
-    coordinates, where all axes are about as long, the principal one seldom tells the values of a
-    discrete feature apart.
-
     Parameters
     ----------
     mixture : Mixture
@@ -347,8 +338,7 @@ def compress(
         A mixture of the same count, mean and covariance.
     """
     components = components_in(kernel.frame, *mixture.sample_model)
-    seeks_gaps = len(thresholds) > 1
-    feature_axes = kernel.frame.feature_axes() if seeks_gaps else None
+    feature_axes = kernel.feature_axes()
     thresholds_left = thresholds[level:]
     ends = ends_of_steps(thresholds_left, structure_of(mixture.covariances))
     labels = cluster_in_steps(components, thresholds_left, kernel.first_cut, ends, feature_axes)
@@ -361,7 +351,7 @@ def compress(
             labels = labels[np.argmax(few_enough) :]
         else:
             labels = cluster(components, thresholds[-1:], kernel.first_cut, most, feature_axes)
-    merged, members = merge(mixture, labels[0], kernel, seeks_gaps=seeks_gaps)
+    merged, members = merge(mixture, labels[0], kernel)
     level = len(thresholds) - len(labels)
     partitions = np.empty((len(thresholds) - 1, merged.n_components), dtype=np.intp)
     partitions[:level] = np.arange(merged.n_components)
