@@ -191,18 +191,20 @@ def test_models_do_not_depend_on_the_calls(Estimator, covariance_type, settings,
 
 @both_structures
 def test_moments_are_kept_where_means_would_shrink_them(covariance_type):
-    rng = np.random.default_rng(0)
     covariance = np.array([[1.0, 0.8], [0.8, 1.0]])
-    X = rng.multivariate_normal([3.0, -1.0], covariance, size=3000)
-    rows = with_holes(X, 0.3)
-    density = OnlineKDEDensity(covariance_type=covariance_type).fit(rows)
-    learned = np.average(density.means_, axis=0, weights=density.weights_)
-    np.testing.assert_allclose(learned, [3.0, -1.0], atol=0.1)
-    # Of what is scored, whose widest kernels make the tails a little heavier.
-    variances = np.diag(density.distribution().cov)
-    assert ((variances > 0.9) & (variances < 1.15)).all()  # by means it would be 0.7
+    scored = []
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        X = rng.multivariate_normal([3.0, -1.0], covariance, size=3000)
+        density = OnlineKDEDensity(covariance_type=covariance_type).fit(with_holes(X, 0.3))
+        learned = np.average(density.means_, axis=0, weights=density.weights_)
+        np.testing.assert_allclose(learned, [3.0, -1.0], atol=0.1)
+        # Of what is scored, whose widest kernels make the tails a little heavier.
+        cov = density.distribution().cov
+        scored.append([*np.diag(cov), cov[0, 1] / np.sqrt(np.diag(cov).prod())])
+    *variances, correlation = np.mean(scored, axis=0)
+    assert 0.9 < min(variances) <= max(variances) < 1.15  # by means it would be 0.7
     if covariance_type == "full":
-        correlation = density.distribution().cov[0, 1] / np.sqrt(variances.prod())
         assert 0.6 < correlation < 0.85  # by means 0.56
 
 
