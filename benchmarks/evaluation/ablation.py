@@ -27,7 +27,7 @@ from evaluation.datasets import load_dataset
 from evaluation.options import add_common_options
 from evaluation.protocol import StreamSplit, brier, log_loss, nll
 from skokde import OnlineKDEClassifier
-from skokde._engine.bandwidth import FINE_KERNEL_SCALES, N_NARROW, Predictive
+from skokde._engine.bandwidth import FINE_KERNEL_SCALES, N_NARROW, KernelFrame, Predictive
 from skokde._engine.compression import cluster
 from skokde._engine.covariance import SHAPES, STRUCTURES
 from skokde._engine.experts import Grid
@@ -85,6 +85,10 @@ def _no_shrinkage(widths: np.ndarray) -> np.ndarray:
     return np.ones_like(widths)
 
 
+def _no_feature_axes(_: KernelFrame) -> None:
+    """Clusters are cut as with a bandwidth of the data's moments."""
+
+
 def _compressing_at(multiple: float) -> Predictive:
     """The default rule with another `COMPRESSION_SCALE`."""
     rule = Predictive(FINE_KERNEL_SCALES, N_NARROW)
@@ -131,13 +135,14 @@ def _merged_again(
     thresholds: np.ndarray,
     first_cut: np.ndarray,
     max_clusters: int | None = None,
+    feature_axes: np.ndarray | None = None,
 ) -> np.ndarray:
     """`cluster` by one threshold, and then leaves joined that the tree had put apart.
 
     The nearest come first.
     """
     (threshold,) = thresholds
-    (labels,) = cluster(components, thresholds, first_cut, max_clusters)
+    (labels,) = cluster(components, thresholds, first_cut, max_clusters, feature_axes)
     leaves = [np.flatnonzero(labels == number) for number in range(labels.max() + 1)]
     factors = factorize(components)
     weights = [components.weights[leaf].sum() for leaf in leaves]
@@ -233,6 +238,9 @@ VARIANTS: dict[str, Variant] = {
     ),
     "the widest kernels at all resolutions": Variant(
         {}, {"skokde._engine.experts.widths_at": _all_widths}
+    ),
+    "clusters cut across principal axes alone": Variant(
+        {}, {"skokde._engine.bandwidth.KernelFrame.feature_axes": _no_feature_axes}
     ),
     "no Gaussians for outliers": Variant(
         {}, {RULE: lambda _: Predictive(FINE_KERNEL_SCALES, N_NARROW, (1.0,))}
