@@ -32,7 +32,7 @@ from skokde._engine.estimates import (
     weights_by_kind,
 )
 from skokde._engine.experts import empty_state
-from skokde._engine.kde import KDE, in_boxes, in_parts
+from skokde._engine.kde import KDE, in_boxes, in_parts, log
 from skokde._engine.learn import learn
 from skokde._engine.merging import fades_of, merged
 from skokde._engine.microaggregation import microaggregated
@@ -106,10 +106,10 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
         How the kernel's covariance H is found:
 
         - "predictive": kernels of several widths are mixed, each weighted by how well it predicts
-          the samples to come: 1/4, 1/2, 1 and 2 times the normal-reference scale, or 1/16, 1/4, 1/2
-          and 2 times where the threshold is predictive, too. They preserve the variance [3]_:
-          components shrink towards the mean by as much as the kernel widens them. Compressions go
-          by 0.7 times the normal-reference scale.
+          the samples to come: 1/4, 1/2, 1 and 2 times the normal-reference scale, or 1/64, 1/16,
+          1/4, 1/2 and 2 times where the threshold is predictive, too. They preserve the variance
+          [3]_: components shrink towards the mean by as much as the kernel widens them.
+          Compressions go by 0.7 times the normal-reference scale.
 
         The others are one width each, by which the model is compressed, too (Section 2.2 of [1]_):
 
@@ -492,16 +492,16 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
             Of all Gaussians; what does not depend on the rows is kept for the next ones.
         """
         kde = self._kde(self._settings())
-        power = 1.0
+        kernel_numbers = dict(zip(map(id, kde.families), kde.kernel_numbers, strict=True))
+        power, log_totals = 1.0, None
         if self._n_outputs:
             power = power_of_features(len(features), self._mixture.counts.sum())
+            log_totals = log(kde.by_kernel().totals_of_groups)
         if not lasts:
             kde = kde.that_matter(features, rows, np.log(NEGLIGIBLE) / power)
         conditioners, log_factors, groups = [], [], []
-        for family, weights, numbers in zip(
-            kde.families, kde.weights, kde.kernel_numbers, strict=True
-        ):
-            used = np.argwhere(weights[0]).T
+        for family, weights in zip(kde.families, kde.weights, strict=True):
+            used, numbers = np.argwhere(weights[0]).T, kernel_numbers[id(family)]
             asked = family, used, features, others, lasts
             if lasts:
                 # The value holds the family: as long as it is the same object it has not changed.
@@ -517,7 +517,9 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
             conditioners.append(conditioner)
             log_factors.append(np.log(weights[0][tuple(used)])[expert] + log_total)
             groups.append(numbers[used[1]][expert])
-        tempering = Tempering(np.concatenate(groups), power) if self._n_outputs else None
+        tempering = None
+        if log_totals is not None:
+            tempering = Tempering(np.concatenate(groups), log_totals, power)
         return conditioned(conditioners, rows, np.concatenate(log_factors)[None], tempering)
 
     def sample(

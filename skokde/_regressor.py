@@ -269,7 +269,7 @@ class OnlineKDERegressor(MultiOutputMixin, RegressorMixin, BaseWithDensity):
         array([20., 41.])
         >>> mean, std = regressor.predict([[10.0]], return_std=True)
         >>> std.round(1)
-        array([1.5])
+        array([1.6])
         >>> regressor.predict([[10.0]], quantiles=[0.1, 0.5, 0.9]).round(0)
         array([[19., 20., 21.]])
         """

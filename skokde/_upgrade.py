@@ -45,6 +45,9 @@ VOTING_MEMORIES_OF_14 = 3
 # if the bandwidth is not predicted, that are no more than the thresholds.
 THRESHOLDS_OF_14, WIDTHS_OF_14, EXPERTS_OF_14 = 6, 4, 27
 
+# Thresholds and widths until format 22, where both are predicted.
+THRESHOLDS_OF_22, WIDTHS_OF_22 = 7, 4
+
 # With covariances of low rank, until format 18: what is pooled besides groups of all shapes where
 # there are votes, without short memories and with them; and shapes that are pooled since in
 # transformed coordinates.
@@ -101,6 +104,8 @@ def upgraded(stored: Mapping[str, Any]) -> dict[str, Any]:
         state = _from_20(state)
     if number <= 21:
         state = _replaced(state, _with_fading_of_22)
+    if number <= 22:
+        state = _replaced(state, _with_width_of_23)
     return state
 
 
@@ -433,6 +438,18 @@ def _from_20(state: dict[str, Any]) -> dict[str, Any]:
 def _with_fading_of_22(stored: dict[str, Any]) -> dict[str, Any]:
     """Newest samples without a model that fades, which begins with the next prediction."""
     return stored | {"fading": None} if "pending_rows" in stored else stored
+
+
+def _with_width_of_23(stored: dict[str, Any]) -> dict[str, Any]:
+    """With the narrowest of five widths where there were four; what was narrow still is."""
+    if "partitions" not in stored or len(stored["partitions"]) != THRESHOLDS_OF_22 - 1:
+        return stored
+    counts = stored["expert_counts"]
+    n_shapes = len(counts) // (THRESHOLDS_OF_22 * WIDTHS_OF_22)
+    estimates, others = np.split(counts, [n_shapes * THRESHOLDS_OF_22 * WIDTHS_OF_22])
+    # If the bandwidth is not predicted, there are no more than the thresholds.
+    estimates = np.insert(estimates.reshape(-1, WIDTHS_OF_22), 0, CREDIT, axis=1)
+    return stored | {"expert_counts": np.append(estimates, others)}
 
 
 def _with_terms_of_21(pool: dict[str, Any], n_votes: int) -> dict[str, Any]:

@@ -354,7 +354,7 @@ def test_expert_weights(state_of, covariance_type, threshold, bandwidth, memory)
         n_thresholds = len(THRESHOLDS) - model._state.level if threshold == "predictive" else 1
         shapes = {
             "threshold": (n_thresholds,),
-            "width": (4 if bandwidth == "predictive" else 1,),
+            "width": ((5 if many else 4) if bandwidth == "predictive" else 1,),
             "shape": (n_shapes,),
             "outliers": (n_shapes, 3 if bandwidth == "predictive" else 0),
             "shrinkage": (0,),
@@ -378,7 +378,7 @@ def test_expert_weights(state_of, covariance_type, threshold, bandwidth, memory)
         assert experts == {
             "threshold": list(THRESHOLDS[held:]) if threshold == "predictive" else [0.08],
             "width": (
-                ([1 / 16, 1 / 4, 1 / 2, 2] if many else [1 / 4, 1 / 2, 1, 2])
+                ([1 / 64, 1 / 16, 1 / 4, 1 / 2, 2] if many else [1 / 4, 1 / 2, 1, 2])
                 if bandwidth == "predictive"
                 else ["plugin"]
             ),

@@ -293,7 +293,7 @@ def test_parameters_are_those_of_the_model_that_merges():
     merged = clone(other).merge(fine, other)
     assert merged.get_params() == other.get_params()
     assert merged.bandwidth_scale_ > 0.0
-    assert set(clone(fine).merge(other, fine).expert_weights_["width"].shape) == {4}
+    assert set(clone(fine).merge(other, fine).expert_weights_["width"].shape) == {5}
     classifier = OnlineKDEClassifier(calibrate=False).fit(X, y)
     merged = OnlineKDEClassifier().merge(classifier, OnlineKDEClassifier().fit(X, y))
     assert merged.calibrate

@@ -97,7 +97,7 @@ def test_what_prediction_has_found(Estimator):
     density = getattr(estimator, "estimators_", [density])[-1]
     choices = {
         "threshold": ["0.0025", "0.01", "0.04", "0.08", "0.16", "0.32", "0.64"],
-        "width": ["1/16", "1/4", "1/2", "2"],
+        "width": ["1/64", "1/16", "1/4", "1/2", "2"],
         "shape": ["full", "half of the correlations", "no correlations"],
         "memory": ["all samples", "0.9", "0.97", "0.997"],
     }

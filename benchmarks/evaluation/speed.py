@@ -520,8 +520,8 @@ def operations(k: int, m: int, d: int, *, plugin: bool) -> dict[str, float]:
     """
     cube, square, levels = float(d) ** 3, float(d) ** 2, np.log2(k)
     return {
-        # Of the last fifth under the rest; one eigendecomposition serves all four widths.
-        "prediction": 9 * cube * m + 0.2 * k * m * (2 * square + 4 * 3 * d),
+        # Of the last fifth under the rest; one eigendecomposition serves all widths.
+        "prediction": 9 * cube * m + 0.2 * k * m * (2 * square + 5 * 3 * d),
         # Whitening; and an inverse and two quadratic forms for each pair, if it is the plug-in one.
         "bandwidth": 9 * cube
         + (4 * cube * m + 0.5 * k * k * (cube + 4 * square) if plugin else 0.0),

@@ -16,7 +16,7 @@ for row, X, side in zip(axes, (ring, bell), (1.5, 3.5), strict=True):
     draw_density(row[0], density, (-side, side, -side, side))
     bare(row[0])
     labels = {
-        "width": ["1/16", "1/4", "1/2", "2"],
+        "width": ["1/64", "1/16", "1/4", "1/2", "2"],
         "threshold": [f"{threshold:g}" for threshold in density.experts_["threshold"]],
         "shape": ["full", "half", "diag"],
     }

@@ -34,9 +34,10 @@ COMPRESSION_SCALE = 0.7
 # normal-reference scale, and the spreads of single Gaussians about the mean, in units of the
 # model's: the first is the limit for wide b, the others are for outliers.
 KERNEL_SCALES = (0.25, 0.5, 1.0, 2.0)
-# The same for models of fine resolution, and how many of them are called narrow.
-FINE_KERNEL_SCALES = (1.0 / 16.0, 0.25, 0.5, 2.0)
-N_NARROW = 2
+# The same for models of fine resolution, and how many of them are called narrow. The narrowest are
+# for values that repeat, and features that all but depend on each other.
+FINE_KERNEL_SCALES = (1.0 / 64.0, 1.0 / 16.0, 0.25, 0.5, 2.0)
+N_NARROW = 3
 GAUSSIAN_SCALES = (1.0, 4.0, 16.0)
 
 

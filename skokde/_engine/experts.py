@@ -27,9 +27,12 @@ from skokde._engine.outputs import log_conditionals
 from skokde._engine.state import INITIAL_LIMIT, Settings, State
 
 # Equal weights are worth this number of samples before any is predicted. So many of the lowest
-# thresholds are too much alike for one each.
+# thresholds are too much alike for one each. The narrowest kernels have this share of what others
+# have where there are wide ones by their side: what they gain soon tells where values repeat, and
+# elsewhere they would tell samples that have been learned from all others.
 PRIOR_COUNT = 1.0
 N_ALIKE = 2
+SHARE_OF_NARROWEST = 0.01
 # Resolutions with less than this share of the weight of the best one of their shape are not scored.
 NEGLIGIBLE = 0.1
 # The number of the threshold whose resolution the widest kernels have, which see next to no
@@ -42,10 +45,15 @@ LOG_OF_ONE = np.zeros(1)
 
 
 def prior_counts(settings: Settings) -> np.ndarray:
-    """Equal weights, worth `PRIOR_COUNT` samples; the lowest thresholds have one together."""
+    """Weights worth `PRIOR_COUNT` samples, equal ones but for these.
+
+    The lowest thresholds have one together, and the narrowest of many kernels next to none.
+    """
     prior, n_together = np.ones(settings.n_experts), min(N_ALIKE, 1 + settings.n_levels)
     estimates, _, _ = by_kind(prior, settings)
     estimates[:, :n_together] = 1.0 / n_together
+    if settings.bandwidth.n_narrow:
+        estimates[:, :, 0] *= SHARE_OF_NARROWEST
     return prior * (PRIOR_COUNT / prior.sum())
 
 

@@ -138,26 +138,22 @@ class Tempering(NamedTuple):
     ----------
     groups : (k,) array of intp
         Which one each of all components belongs to.
+    log_totals : (n_groups,) array
+        Logarithms of the weights of groups, with what is left out of their components.
     power : float
         To which the density of what is known is raised in what a group weighs.
     """
 
     groups: np.ndarray
+    log_totals: np.ndarray
     power: float
 
-    def applied(self, log_weights: np.ndarray, log_terms: np.ndarray) -> np.ndarray:
-        """Logarithms (n, k) of weights times densities, with those of the groups to that power.
-
-        Parameters
-        ----------
-        log_weights : (k,) array
-        log_terms : (n, k) array
-            Of weights times densities.
-        """
+    def applied(self, log_terms: np.ndarray) -> np.ndarray:
+        """Logarithms of weights times densities (n, k), with those of the groups to that power."""
         order = np.argsort(self.groups, kind="stable")
         starts = np.flatnonzero(np.diff(self.groups[order], prepend=-1))
         sizes = np.diff(starts, append=len(order))
-        ordered = np.vstack([log_terms, log_weights])[:, order]
+        ordered = log_terms[:, order]
         top = np.maximum.reduceat(ordered, starts, axis=1)
         top[top == -np.inf] = 0.0
         with np.errstate(divide="ignore"):
@@ -165,10 +161,11 @@ class Tempering(NamedTuple):
                 np.add.reduceat(np.exp(ordered - np.repeat(top, sizes, axis=1)), starts, axis=1)
             )
         logs = sums + top
-        known = logs[:-1] > -np.inf
-        away = np.where(known, logs[-1] - np.where(known, logs[:-1], 0.0), 0.0)
+        known = logs > -np.inf
+        totals = self.log_totals[self.groups[order[starts]]]
+        away = np.where(known, totals - np.where(known, logs, 0.0), 0.0)
         out = np.empty_like(log_terms)
-        out[:, order] = ordered[:-1] + (1.0 - self.power) * np.repeat(away, sizes, axis=1)
+        out[:, order] = ordered + (1.0 - self.power) * np.repeat(away, sizes, axis=1)
         return out
 
 
@@ -253,7 +250,6 @@ def posterior_log_weights(
     log_factors : (n, k) or (1, k) array, default=None
         Logarithms of what weights are multiplied by.
     tempering : Tempering, default=None
-        With factors that are the same in all rows.
     """
     k = sum(mixture.n_components for mixture in mixtures)
     factors = np.zeros((1, k)) if log_factors is None else log_factors
@@ -273,8 +269,7 @@ def posterior_log_weights(
             terms[lost] = -np.inf
             terms[lost, nearest] = 0.0
         if tempering is not None:
-            log_weights = factors[0] + np.concatenate([m.log_weights for m in mixtures])
-            terms = tempering.applied(log_weights, terms)
+            terms = tempering.applied(terms)
         out[some] = terms - logsumexp(terms, axis=1, keepdims=True)
     return out
 
