@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import multivariate_normal, spearmanr
 from sklearn.covariance import OAS
+from sklearn.metrics import roc_auc_score
 
 import skokde._density
 import twins
@@ -920,6 +921,24 @@ def test_compressions_predict_under_the_shrinkage_target(covariance_type):
         without = predict_latest(before, settings._replace(shrinkage_target=None))
         assert np.abs(state.expert_counts - without).max() > 1e-3
     assert min(n_compressed) == 0 < max(n_compressed)
+
+
+@both_structures
+def test_values_that_repeat_have_the_narrowest_kernels(covariance_type):
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.integers(0, 3, size=(400, 2)), rng.normal(size=400)])
+    density = OnlineKDEDensity(covariance_type=covariance_type).fit(X)
+    assert density.expert_weights_["width"][0] > 0.9
+
+
+@both_structures
+@pytest.mark.parametrize("seed", [1, 2])
+def test_outliers_are_told_among_few_rows_that_have_been_learned(covariance_type, seed):
+    rng = np.random.default_rng(seed)
+    X, is_outlier = rng.normal(size=(300, 2)), rng.random(300) < 0.05
+    X[is_outlier] = rng.uniform(-5.0, 5.0, (is_outlier.sum(), 2))
+    density = OnlineKDEDensity(covariance_type=covariance_type).fit(X)
+    assert roc_auc_score(is_outlier, -density.score_samples(X)) > 0.8
 
 
 @both_structures
