@@ -337,6 +337,10 @@ class OnlineKDEDensity(DensityMixin, BaseOnlineKDE):
     def score_samples(self, X: ArrayLike) -> np.ndarray:
         """Log-densities of rows.
 
+        A row that has been learned may have a kernel of its own, and so a higher density than
+        others like it. To tell which of the learned rows are unusual, use
+        `OnlineKDEOutlierDetector`.
+
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
