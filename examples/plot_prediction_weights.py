@@ -13,6 +13,8 @@ that forgets at a fixed pace has lost the first regime when it comes back. With
 # In four dimensions, 800 points lie along a thin closed curve, the next 600 come from one wide
 # Gaussian, and the last 800 lie along the curve again.
 
+from fractions import Fraction
+
 import matplotlib.pyplot as plt
 import numpy as np
 
@@ -76,11 +78,11 @@ STYLES = {
     1.0: {"color": "#767676", "linestyle": ":"},
     0.98: {"color": "#d55e00", "linestyle": "--"},
 }
-thresholds = OnlineKDEDensity().fit(X[:BLOCK]).experts_["threshold"]  # none is given up yet
+experts = OnlineKDEDensity().fit(X[:BLOCK]).experts_  # no threshold is given up yet
 LABELS = {
     "memory": ["all samples", "newest, 0.9", "newest, 0.97", "newest, 0.997", "model, 0.99"],
-    "threshold": ["the one held", *(f"{threshold:g}" for threshold in thresholds[1:])],
-    "width": ["1/16", "1/4", "1/2", "2"],
+    "threshold": ["the one held", *(f"{threshold:g}" for threshold in experts["threshold"][1:])],
+    "width": [str(Fraction(width)) for width in experts["width"]],
 }
 TITLES = {
     "memory": "Weight of each memory",

@@ -1,3 +1,5 @@
+from fractions import Fraction
+
 import matplotlib.pyplot as plt
 import numpy as np
 from drawing import BLUE, bare, draw_density
@@ -16,7 +18,7 @@ for row, X, side in zip(axes, (ring, bell), (1.5, 3.5), strict=True):
     draw_density(row[0], density, (-side, side, -side, side))
     bare(row[0])
     labels = {
-        "width": ["1/64", "1/16", "1/4", "1/2", "2"],
+        "width": [str(Fraction(width)) for width in density.experts_["width"]],
         "threshold": [f"{threshold:g}" for threshold in density.experts_["threshold"]],
         "shape": ["full", "half", "diag"],
     }
