@@ -142,9 +142,7 @@ class ClassScorer(NamedTuple):
         n_pooled, n_densities = settings.n_pooled, settings.n_densities
 
         def make() -> tuple[LogLinearPool, LogLinearPool, tuple[bool, ...]]:
-            pruned = pool.pruned(
-                n_pooled, settings.n_votes, settings.n_histograms, len(settings.memories)
-            )
+            pruned = pool.pruned(n_pooled, len(settings.memories))
             scored = pruned.exponents[:n_densities] > 0.0
             if not scored.any():
                 scored[0] = True

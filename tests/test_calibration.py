@@ -407,9 +407,7 @@ def test_probabilities_are_those_of_the_pool(covariance_type, threshold):
     np.testing.assert_allclose(classifier._calibration.covariance, shared, rtol=1e-9)
     discriminants = discriminants_of(X, y, classifier._classes.states(), settings, shared)
     q, by_scale = discriminants.log_ratios(new)
-    votes = settings.n_votes
-    n_histograms = settings.n_histograms
-    pool = classifier._calibration.pool.pruned(len(log_densities), votes, n_histograms)
+    pool = classifier._calibration.pool.pruned(len(log_densities))
     if threshold == "predictive":  # some groups are not scored
         assert not pool.exponents.all()
     else:
@@ -427,7 +425,7 @@ def test_probabilities_are_those_of_the_pool(covariance_type, threshold):
     log_densities.append(by_scale)
     for number in range(settings.n_voters):
         log_densities += list(classifier._scorer().log_ratios_of_neighbors(new, number))
-    if n_histograms:
+    if settings.n_histograms:
         log_densities += [*settings.histograms.log_ratios(new)]
     tempered = sum(t_j * logs for t_j, logs in zip(t, log_densities, strict=True))
     shares = twins.shrunk_prior(classifier.class_count_)
@@ -952,7 +950,7 @@ def test_a_row_far_out_is_no_surer_than_what_was_learned(covariance_type):
     joint = classifier.predict_joint_log_proba(far)
     assert (np.abs(np.diff(joint)) > 2.0 * FARTHEST_CLASS).all()
     settings = classifier._scorer().settings
-    pruned = pool.pruned(settings.n_pooled, settings.n_votes)
+    pruned = pool.pruned(settings.n_pooled)
     most = pruned.exponents.sum() * FARTHEST_CLASS
     most += np.ptp(log_prior + pruned.offsets)
     assert (classifier.predict_log_proba(far) >= -most - 1e-9).all()

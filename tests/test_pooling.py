@@ -14,7 +14,6 @@ from skokde._engine.pooling import (
     MEMORY,
     PRIOR_OF_CONTAMINATIONS,
     PRIOR_PRECISION,
-    WORTH_OF_TERM,
     LogLinearPool,
     learn_pool,
     newton_step,
@@ -424,14 +423,8 @@ def random_pool(seed, n_groups, count, n_others=2, n_classes=3):
 def test_groups_of_no_use_go_as_long_as_the_loss_allows(n_groups, n_votes, seed):
     # After the groups there are a memory, a linear discriminant, scales and votes.
     pool = random_pool(seed, n_groups, count=500.0, n_others=3 + n_votes)
-    pruned = pool.pruned(n_groups, n_votes, n_memories=1)
-    number = np.arange(len(pool.exponents))
-    scales = len(number) - 1 - n_votes
-    without_scales, _ = least_rise(pool, (pool.exponents == 0.0) | (number == scales), n_groups)
-    allowed = pool.allowed_rise
-    if without_scales <= WORTH_OF_TERM:
-        assert pruned.exponents[scales] == 0.0
-        allowed += without_scales
+    pruned = pool.pruned(n_groups, n_memories=1)
+    number, allowed = np.arange(len(pool.exponents)), pool.allowed_rise
     gone = pruned.exponents[:n_groups] == 0.0
     assert n_groups == 1 or not gone.all() or not pool.exponents[:n_groups].any()
     zero = pruned.exponents == 0.0
@@ -440,7 +433,7 @@ def test_groups_of_no_use_go_as_long_as_the_loss_allows(n_groups, n_votes, seed)
     np.testing.assert_allclose(pruned.weights, weights, atol=1e-4)
     # None of those that are left could go, too.
     left = np.flatnonzero(~gone).tolist() if np.count_nonzero(~gone) > 1 else []
-    others = (number > n_groups) & (number != scales) & ~zero
+    others = (number > n_groups) & ~zero
     for one in [*left, *number[others]]:
         assert least_rise(pool, zero | (number == one), n_groups)[0] > allowed
     np.testing.assert_array_equal(pruned.precision, pool.precision)
@@ -463,19 +456,11 @@ def test_some_groups_go_and_some_stay():
     left = [np.count_nonzero(pool.pruned(4).exponents[:4]) for pool in pools]
     assert {1, 2, 3} <= set(left)
     pools = [random_pool(seed, 4, count=500.0, n_others=3) for seed in range(30)]
-    votes = [bool(pool.pruned(4, 1).exponents[-1]) for pool in pools]
-    assert set(votes) == {False, True}
-    discriminants = [bool(pool.pruned(4, 1).exponents[4]) for pool in pools]
-    assert set(discriminants) == {False, True}
-    gone = [pool.pruned(4, 1).exponents[4] == 0.0 < pool.exponents[4] for pool in pools]
-    as_memories = [pool.pruned(4, 1, n_memories=1).exponents[4] > 0.0 for pool in pools]
+    for other in (4, 5, 6):
+        assert {bool(pool.pruned(4).exponents[other]) for pool in pools} == {False, True}
+    gone = [pool.pruned(4).exponents[4] == 0.0 < pool.exponents[4] for pool in pools]
+    as_memories = [pool.pruned(4, n_memories=1).exponents[4] > 0.0 for pool in pools]
     assert np.count_nonzero(np.logical_and(gone, as_memories)) > 5  # which stay
-
-
-def test_scales_stay_where_predictions_speak_for_them():
-    pools = [random_pool(seed, 4, count=500.0) for seed in range(30)]
-    stay = {bool(pool.pruned(4).exponents[-1]) for pool in pools}
-    assert stay == {False, True}
 
 
 def test_no_group_goes_before_any_prediction():

@@ -47,9 +47,6 @@ PRIOR_OF_CONTAMINATIONS = np.array([0.9, 0.02, 0.02, 0.02, 0.02, 0.02])
 # evaluated; in nats a prediction, it is between these.
 USE_FOR_IMPURITY = 0.1
 BOUNDS_OF_USE = np.array([3e-5, 1e-3])
-# So much, in nats of the predictions so far, has to speak for the scales of classes, and for the
-# histograms: in samples to come one weight more costs about one.
-WORTH_OF_TERM = 2.0
 # There it is taken that in this share of the predictions each group told another class from the
 # right one by a nat more than it did. While all classes are easily told apart, no group is of use;
 # but what comes next may need them, and those that are left make up for the others.
@@ -227,40 +224,25 @@ class LogLinearPool(NamedTuple):
         precision[np.ix_(at, at)] = pool.precision
         return pool._replace(offsets=offsets, precision=precision)
 
-    def pruned(
-        self, n_groups: int, n_votes: int = 0, n_histograms: int = 0, n_memories: int = 0
-    ) -> Self:
+    def pruned(self, n_groups: int, n_memories: int = 0) -> Self:
         """With zero exponents for what is next to no use.
 
         One goes at a time, the one without which the loss is least: the other weights make up for
         it as far as they can (optimal brain surgeon, Hassibi and Stork 1993). One of the groups of
-        experts always stays, and short memories do, which whatever changes next will need. Before
-        all go the scales of classes, and histograms, unless predictions clearly speak for these.
+        experts always stays, and short memories do, which whatever changes next will need.
 
         Parameters
         ----------
         n_groups : int
             The first densities.
-        n_votes : int, default=0
-            How many exponents are those of votes. That of scales stands before them.
-        n_histograms : int, default=0
-            How many are those of histograms, the last ones.
         n_memories : int, default=0
             How many are those of short memories, after the groups.
         """
         precision = self.precision.copy()
         precision[:n_groups, :n_groups] += AS_IF_TOLD_APART * self.count
         least = self._replace(precision=precision)._least_loss()
-        number = np.arange(len(self.exponents))
-        histograms = len(number) - n_histograms
-        scales = histograms - n_votes - 1
-        for doubtful in (scales, *range(histograms, len(number))):
-            if not least.zero[doubtful]:
-                without = least.without([doubtful])
-                if without.rise - least.rise <= WORTH_OF_TERM:
-                    least = without
-        of_memory = (number >= n_groups) & (number < n_groups + n_memories)
-        candidates = ~of_memory & (number != scales) & (number < histograms)
+        candidates = np.ones(len(self.exponents), dtype=bool)
+        candidates[n_groups : n_groups + n_memories] = False
         most = least.rise + self.allowed_rise
         while True:
             fewer, allowed = least, most
