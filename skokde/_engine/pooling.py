@@ -42,7 +42,7 @@ MOST_STEPS = 50
 # Shares of rows of which the pool tells nothing, so that their classes are drawn by the priors
 # alone, and how probable each share is before any prediction.
 CONTAMINATIONS = np.array([0.0, 0.001, 0.003, 0.01, 0.03, 0.1])
-PRIOR_OF_CONTAMINATIONS = np.array([0.9, 0.02, 0.02, 0.02, 0.02, 0.02])
+PRIOR_OF_CONTAMINATIONS = np.array([0.5, 0.1, 0.1, 0.1, 0.1, 0.1])
 # What lowers the log-loss by no more than this share of the impurity of what is predicted is not
 # evaluated; in nats a prediction, it is between these.
 USE_FOR_IMPURITY = 0.1
