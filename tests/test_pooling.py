@@ -467,10 +467,10 @@ def test_a_wrong_class_is_the_less_probable_the_more_predictions_were_right():
     log_prior, codes = np.log([0.5, 0.5]), np.tile([0, 1], 15)
     logs = np.zeros((2, len(codes), 2))
     logs[0, np.arange(len(codes)), codes] = 100.0
-    few, pool = None, bayes(2)
-    for _ in range(50):
-        pool = learn_pool(pool, log_prior, logs, codes, np.ones(len(codes)), MANY)
-        few = few or pool
+    predicted = log_prior, logs, codes, np.ones(len(codes)), MANY
+    few = pool = learn_pool(bayes(2), *predicted)
+    for _ in range(49):
+        pool = learn_pool(pool, *predicted)
     assert few.count == len(codes)
     assert 0.1 / len(codes) < few.contamination < 0.3 / len(codes)
     assert pool.contamination < 2e-4

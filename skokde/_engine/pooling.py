@@ -243,7 +243,7 @@ class LogLinearPool(NamedTuple):
         least = self._replace(precision=precision)._least_loss()
         candidates = np.ones(len(self.exponents), dtype=bool)
         candidates[n_groups : n_groups + n_memories] = False
-        most = least.rise + self.allowed_rise
+        most = self.allowed_rise
         while True:
             fewer, allowed = least, most
             removable = candidates & ~least.zero
