@@ -250,4 +250,4 @@ def found_feature_weights(
         neighbors = Neighbors.of([states[code].mixture for code in seen], of_features)
     else:
         neighbors = kept_neighbors(rows.of_classes(seen), len(seen), settings, of_features)
-    return learn_feature_weights(neighbors, before)
+    return learn_feature_weights(neighbors, before, common_units=settings.structure.common_units)

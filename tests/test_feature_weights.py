@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from scipy.optimize import check_grad
+from sklearn.datasets import load_digits
 from sklearn.metrics import log_loss
 
 import skokde._pooled_ratios as pooled_ratios
@@ -17,9 +18,11 @@ from skokde._engine.feature_weights import (
     LARGEST_FIRST_CHANGE,
     Predictions,
     learn_feature_weights,
+    logs_of_units,
 )
 from skokde._engine.mixture import Mixture
 from skokde._engine.neighbors import N_NEAREST, PRIOR_COUNT, NeighborMetric, Neighbors
+from skokde.covariance import DiagonalCovariance, LowRankCovariance
 
 both_structures = pytest.mark.parametrize("covariance_type", quick(["full", "diag"]))
 
@@ -41,10 +44,11 @@ def neighbors_of(X, y, counts=None):
     return Neighbors.of(mixtures, metric)
 
 
-def loss_by_hand(neighbors, logs, logs_before):
+def loss_by_hand(neighbors, logs, logs_before, of_units):
     """Of components by votes of those next to them under earlier weights, and of the prior."""
     points, before = neighbors.points * np.exp(logs), neighbors.points * np.exp(logs_before)
-    total = 0.5 * logs @ logs
+    shares = np.linspace(0.0, 1.0, 100_001)[:, None]
+    total = 0.5 * np.square(logs - shares * of_units).sum(axis=1).min()
     for i, code in enumerate(neighbors.codes):
         counts = neighbors.counts.copy()
         counts[i] -= 1.0
@@ -61,17 +65,19 @@ def loss_by_hand(neighbors, logs, logs_before):
     return total
 
 
+@pytest.mark.parametrize("common_units", [False, True])
 @pytest.mark.parametrize("seed", range(3))
-def test_votes_predict_better_with_what_is_learned(seed):
+def test_votes_predict_better_with_what_is_learned(seed, common_units):
     rng = np.random.default_rng(seed)
     X, y = checkerboard(80, seed=seed)
     neighbors = neighbors_of(X, y, rng.integers(1, 4, size=80).astype(float))
     before = rng.normal(scale=0.3, size=6)
     before -= before.mean()
-    near = Predictions.of(before, neighbors)
-    for logs in (before, np.zeros(6), rng.normal(size=6)):
+    of_units = rng.normal(size=6) if common_units else np.zeros(6)
+    near = Predictions.of(before, neighbors, of_units)
+    for logs in (before, np.zeros(6), rng.normal(size=6), 0.4 * of_units, 2.0 * of_units):
         loss, slopes = near.loss(logs)
-        assert loss == pytest.approx(loss_by_hand(neighbors, logs, before))
+        assert loss == pytest.approx(loss_by_hand(neighbors, logs, before, of_units))
         error = check_grad(lambda a: near.loss(a)[0], lambda a: near.loss(a)[1], logs)
         assert error < 1e-4 * (1.0 + np.linalg.norm(slopes))
     improved = near.improved(before, 0.5)
@@ -105,7 +111,7 @@ def test_weights_that_few_samples_have_told_wrong_do_not_last():
     X = np.random.default_rng(0).integers(0, 4, size=(500, 6)).astype(float)
     neighbors = neighbors_of(X, (X[:, 0] + X[:, 1]).astype(int) % 2)
     wrong = np.exp([-0.7, -0.9, 0.0, 0.3, 0.4, 0.9])
-    near = Predictions.of(np.log(wrong), neighbors)
+    near = Predictions.of(np.log(wrong), neighbors, np.zeros(6))
     nowhere = near.improved(np.log(wrong), LARGEST_CHANGE)
     assert nowhere[:2].max() < nowhere[2:].min()
     weights = learn_feature_weights(neighbors, wrong)
@@ -149,6 +155,51 @@ def test_what_there_is_nothing_to_learn_from_changes_nothing():
     np.testing.assert_allclose(gone, 1.0, rtol=1e-6)
 
 
+def in_spreads(X, y, spreads):
+    """Neighbors in units of deviations within the classes, which these are."""
+    neighbors = neighbors_of(X / spreads, y)
+    frame = neighbors.metric.frame._replace(spread=spreads)
+    return neighbors._replace(metric=neighbors.metric._replace(frame=frame))
+
+
+def ratio_that_is_learned(X, y, spreads, *, common_units):
+    """Of average weights of the first and the second half of the features."""
+    neighbors, weights = in_spreads(X, y, spreads), None
+    for _ in range(4):
+        weights = learn_feature_weights(neighbors, weights, common_units=common_units)
+    first, second = np.split(np.log(weights), 2)
+    return np.exp(first.mean() - second.mean())
+
+
+def test_weights_lead_back_to_common_units_where_these_predict_better():
+    # Half of the features vary by little, and tell nothing.
+    rng, y = np.random.default_rng(0), np.arange(400) % 2
+    spreads = np.repeat([3.0, 0.1], 20)
+    X = spreads * rng.normal(size=(400, 40))
+    X[:, :20] += 3.0 * y[:, None]
+    alone = ratio_that_is_learned(X, y, spreads, common_units=False)
+    assert ratio_that_is_learned(X, y, spreads, common_units=True) > 1.5 * alone > 1.5
+    # Where they tell as much as all others weights stay alike.
+    X[:, 20:] += 0.1 * y[:, None]
+    assert 0.7 < ratio_that_is_learned(X, y, spreads, common_units=True) < 1.5
+
+
+@pytest.mark.parametrize("unit", [1e-300, 2.0**40, 1e300])
+def test_common_units_are_those_of_most_features(unit):
+    spreads = unit * np.array([1.0, 2.0, 3.0, 1e-7, 1e7])
+    frame = in_spreads(*checkerboard(20, n_noise=3), spreads).metric.frame
+    logs = logs_of_units(frame)
+    assert logs.sum() == pytest.approx(0.0, abs=1e-12)
+    expected = [
+        0.0,
+        np.log(2.0),
+        np.log(3.0),
+        np.log(2.0) - FARTHEST_LOG,
+        np.log(2.0) + FARTHEST_LOG,
+    ]
+    np.testing.assert_allclose(logs - logs[0], expected, atol=1e-12)
+
+
 @pytest.mark.parametrize(("d", "most"), [(2, 1024), (128, 652), (1000, 84), (20_000, 5)])
 def test_memory_is_bounded_whatever_the_number_of_features(d, most, monkeypatch):
     rng, n, found = np.random.default_rng(0), 1100 if d < 1000 else 90, []
@@ -180,7 +231,7 @@ def test_classifiers_learn_what_features_are_worth(covariance_type, monkeypatch)
     weights = model._calibration.feature_weights
     assert weights[:2].min() > 2.0 * weights[2:].max()
     with monkeypatch.context() as patch:
-        patch.setattr(pooled_ratios, "learn_feature_weights", lambda *_: np.ones(8))
+        patch.setattr(pooled_ratios, "learn_feature_weights", lambda *_, **_units: np.ones(8))
         loss_without = log_loss(labels, fitted().predict_proba(rows))
     assert log_loss(labels, model.predict_proba(rows)) < 0.9 * loss_without
 
@@ -195,6 +246,23 @@ def test_units_do_not_matter(covariance_type):
     ]
     weights = [calibration.feature_weights for calibration in weights]
     np.testing.assert_allclose(*weights, rtol=1e-6)
+
+
+class SameUnits(DiagonalCovariance):
+    """A structure of one's own, of features that are measured in the same units."""
+
+    name = "same units"
+    common_units = True
+
+
+def test_classifiers_make_use_of_common_units():
+    X, y = load_digits(return_X_y=True)
+    assert LowRankCovariance().common_units
+    with_units, without = (
+        log_loss(y[600:], model.fit(X[:600], y[:600]).predict_proba(X[600:]))
+        for model in (OnlineKDEClassifier(covariance_type=c) for c in (SameUnits(), "diag"))
+    )
+    assert with_units < 0.95 * without
 
 
 def test_merged_models_learn_them_anew():

@@ -242,7 +242,7 @@ def test_features_that_do_not_tell_classes_apart_count_for_less(covariance_type,
     X[:, 1] += 1.5 * (y == 1)
 
     # Which would make up for it.
-    monkeypatch.setattr(pooled_ratios, "learn_feature_weights", lambda *_: np.ones(12))
+    monkeypatch.setattr(pooled_ratios, "learn_feature_weights", lambda *_, **_units: np.ones(12))
 
     def loss():
         model = OnlineKDEClassifier(covariance_type=covariance_type).fit(X[:300], y[:300])

@@ -99,6 +99,9 @@ class CovarianceStructure(ABC):
     patience : int
         How many times as many samples as else may come before the next compression, at most:
         beside components that hold much, they cost next to nothing.
+    common_units : bool
+        Whether features may be measured in the same units. Then those that vary by little may count
+        for little in distances between samples, if prediction says so.
     """
 
     name: str
@@ -106,6 +109,7 @@ class CovarianceStructure(ABC):
     is_compiled = True
     shrinkages: tuple[float, ...] = ()
     patience = 1
+    common_units = False
 
     def __repr__(self) -> str:
         return f"<covariance structure {self.name!r}>"
@@ -540,6 +544,8 @@ class LowRankCovariance(CovarianceStructure):
     is_compiled = False
     shrinkages = (0.3, 0.05)
     patience = 16
+    # So many features are pixels, bands of a spectrum, or coordinates of an embedding mostly.
+    common_units = True
     is_predictive = False
 
     def __init__(self, rank: int | str = 16) -> None:

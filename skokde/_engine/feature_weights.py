@@ -5,6 +5,11 @@ are near to each other: it may be noise there, or tell classes apart that have t
 Neighborhood components analysis (Goldberger et al. 2005) finds the distances by which the votes of
 near samples predict best of which class each of them is, without its own vote; here it is confined
 to one weight for each feature.
+
+Points are in units of the features' deviations within the classes: whatever a feature is measured
+in makes no difference. Where all may be measured in the same units, those that vary by little, as
+pixels at the edge do, often tell little. Then weights may go some of the way back to the units of
+the data, or all of it, without being less probable before any prediction.
 """
 
 from __future__ import annotations
@@ -17,6 +22,7 @@ from scipy.optimize import minimize
 from skokde._engine._feature_weights import loss_of_votes
 from skokde._engine._neighbors import nearest_components
 from skokde._engine.neighbors import N_NEAREST, PRIOR_COUNT, TINY, Neighbors
+from skokde._engine.whitening import Frame
 
 # At most so many components are predicted, each by the votes of so many that are next to it; fewer
 # where there are hundreds of features, in all of which they differ: so many numbers are held.
@@ -25,9 +31,10 @@ N_VOTERS = 12
 MOST_DIFFERENCES = 1_000_000
 # Of the kernels by which they vote, between the widths by which samples vote for classes.
 WIDTH = 1 / 3
-# Logarithms of weights have a standard normal distribution before any prediction, and are never
-# farther from zero than this. They change by no more than so much at a time, since samples that
-# were far by the weights before are left out: nothing would tell that they come near.
+# Logarithms of weights have a standard normal distribution before any prediction, about zero or
+# what leads back to the units of the data, and are never farther from zero than this. They change
+# by no more than so much at a time, since samples that were far by the weights before are left out:
+# nothing would tell that they come near.
 FARTHEST_LOG = 5.0
 LARGEST_CHANGE = 0.5
 # So many steps are made, or fewer, if one lessens the loss by no more than this share of it.
@@ -47,7 +54,9 @@ FARTHEST_POINT = 1e6
 SMALLEST_VARIANCE = 1e-12
 
 
-def learn_feature_weights(neighbors: Neighbors, weights: np.ndarray | None = None) -> np.ndarray:
+def learn_feature_weights(
+    neighbors: Neighbors, weights: np.ndarray | None = None, *, common_units: bool = False
+) -> np.ndarray:
     """Factors (d,) of points, whose product is one, by which near samples predict better.
 
     Which samples are near depends on them: learned again and again they come to predict best.
@@ -58,6 +67,8 @@ def learn_feature_weights(neighbors: Neighbors, weights: np.ndarray | None = Non
         In coordinates each of which is one of the features.
     weights : (d,) array, default=None
         What they were before, if anything.
+    common_units : bool, default=False
+        Whether the features may be measured in the same units.
     """
     order = classes_in_turns(neighbors.codes)
     counts, codes = neighbors.counts[order], neighbors.codes[order]
@@ -68,13 +79,14 @@ def learn_feature_weights(neighbors: Neighbors, weights: np.ndarray | None = Non
     logs = equal if weights is None else np.log(weights)
     if n < 2 or d < 2:
         return np.exp(logs)
-    near = Predictions.of(logs, neighbors)
+    of_units = logs_of_units(neighbors.metric.frame) if common_units else equal
+    near = Predictions.of(logs, neighbors, of_units)
     if weights is None:
         return np.exp(near.improved(equal, LARGEST_FIRST_CHANGE))
     loss, _ = near.loss(logs)
     if loss > PREDICTED_WELL * near.loss_by_shares:
-        anew = Predictions.of(equal, neighbors).improved(equal, LARGEST_FIRST_CHANGE)
-        loss_anew, _ = Predictions.of(anew, neighbors).loss(anew)
+        anew = Predictions.of(equal, neighbors, of_units).improved(equal, LARGEST_FIRST_CHANGE)
+        loss_anew, _ = Predictions.of(anew, neighbors, of_units).loss(anew)
         if loss_anew < CLEARLY_LESS * loss:
             return np.exp(anew)
     return np.exp(near.improved(logs, LARGEST_CHANGE))
@@ -87,6 +99,8 @@ class Predictions(NamedTuple):
     ----------
     squares, counts, agree, precisions, prior, times : arrays
         See `loss_of_votes`.
+    of_units : (d,) array
+        Logarithms of weights; any share of them is as probable as none, before any prediction.
     """
 
     squares: np.ndarray
@@ -95,9 +109,10 @@ class Predictions(NamedTuple):
     precisions: np.ndarray
     prior: np.ndarray
     times: np.ndarray
+    of_units: np.ndarray
 
     @classmethod
-    def of(cls, logs: np.ndarray, neighbors: Neighbors) -> Self:
+    def of(cls, logs: np.ndarray, neighbors: Neighbors, of_units: np.ndarray) -> Self:
         """Of some of the samples, by logarithms (d,) of weights of the points' coordinates."""
         points, n, d = neighbors.points, *neighbors.points.shape
         most = min(MOST_PREDICTED, 1 + MOST_DIFFERENCES // (N_VOTERS * d))
@@ -111,6 +126,7 @@ class Predictions(NamedTuple):
             precisions,
             PRIOR_COUNT * neighbors.shares[codes[some]],
             neighbors.counts[some],
+            of_units,
         )
 
     @property
@@ -120,9 +136,12 @@ class Predictions(NamedTuple):
 
     def loss(self, logs: np.ndarray) -> tuple[float, np.ndarray]:
         """Of the predictions by other weights and of their prior, in nats, and its gradient."""
+        *of_votes, of_units = self
         factors = np.exp(2.0 * logs)
-        value, slopes = loss_of_votes(factors, *self, PRIOR_COUNT)
-        return value + 0.5 * logs @ logs, logs + 2.0 * factors * slopes
+        value, slopes = loss_of_votes(factors, *of_votes, PRIOR_COUNT)
+        share = np.clip(logs @ of_units / max(of_units @ of_units, TINY), 0.0, 1.0)
+        away = logs - share * of_units
+        return value + 0.5 * away @ away, away + 2.0 * factors * slopes
 
     def improved(self, logs: np.ndarray, largest_change: float) -> np.ndarray:
         """Logarithms, of sum zero, with less loss than the given ones."""
@@ -133,6 +152,16 @@ class Predictions(NamedTuple):
             self.loss, logs, jac=True, method="L-BFGS-B", bounds=bounds, options=options
         )
         return found.x - found.x.mean()
+
+
+def logs_of_units(frame: Frame) -> np.ndarray:
+    """Logarithms (d,), of sum zero, of weights by which distances are in the units of the data.
+
+    What varies by far less, or far more, than most features is taken to be not that far from them.
+    """
+    ratios = frame.spread / np.median(frame.spread)
+    logs = np.log(np.clip(ratios, np.exp(-FARTHEST_LOG), np.exp(FARTHEST_LOG)))
+    return logs - logs.mean()
 
 
 def classes_in_turns(codes: np.ndarray) -> np.ndarray:
