@@ -43,6 +43,10 @@ MOST_STEPS = 50
 # alone, and how probable each share is before any prediction.
 CONTAMINATIONS = np.array([0.0, 0.001, 0.003, 0.01, 0.03, 0.1])
 PRIOR_OF_CONTAMINATIONS = np.array([0.5, 0.1, 0.1, 0.1, 0.1, 0.1])
+# As if beside the predictions that are remembered there were so many of rows of which no term
+# tells: their classes come as often as the shares say. So exponents are no larger than the number
+# of predictions warrants, also where none of these was wrong.
+UNTOLD = 0.5
 # What lowers the log-loss by no more than this share of the impurity of what is predicted is not
 # evaluated; in nats a prediction, it is between these.
 USE_FOR_IMPURITY = 0.1
@@ -366,6 +370,7 @@ def learn_pool(
     ----------
     pool : LogLinearPool
     log_prior : (n_classes,) array, finite
+        Logarithms of shares.
     log_densities : (n_densities, n, n_classes) array
         Of rows that the model had not learned.
     codes : (n,) array
@@ -383,13 +388,16 @@ def learn_pool(
     old = prior + share * (pool.precision - prior)
     counts = share * counts
     before = pool.weights
+    untold = UNTOLD / (UNTOLD + MEMORY * n_samples)
+    shares = untold * np.exp(log_prior)
 
     def log_probabilities(weights: np.ndarray) -> np.ndarray:
         return normalized(pool.with_weights(weights).logits(log_prior, features))
 
     def loss(weights: np.ndarray, log_p: np.ndarray) -> float:
         away = weights - before
-        return float(0.5 * away @ old @ away - counts @ log_p[rows, codes])
+        log_likelihoods = (1.0 - untold) * log_p[rows, codes] + log_p @ shares
+        return float(0.5 * away @ old @ away - counts @ log_likelihoods)
 
     weights = before
     log_p = log_probabilities(weights)
@@ -399,8 +407,8 @@ def learn_pool(
     for _ in range(MOST_STEPS):
         p = np.exp(log_p)
         curvature = old + log_loss_curvature(p, features, counts)
-        surprise = p
-        surprise[rows, codes] -= 1.0
+        surprise = p - shares
+        surprise[rows, codes] -= 1.0 - untold
         surprise *= counts[:, None]
         gradient = old @ (weights - before)
         gradient[:n_densities] += (surprise * features).sum(axis=(1, 2))
