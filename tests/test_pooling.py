@@ -14,6 +14,7 @@ from skokde._engine.pooling import (
     MEMORY,
     PRIOR_OF_CONTAMINATIONS,
     PRIOR_PRECISION,
+    UNTOLD,
     LogLinearPool,
     learn_pool,
     newton_step,
@@ -64,13 +65,17 @@ def predictions(n=80, n_classes=3, *, seed=0, sure=3.0, numbers=(1, 1)):
     return np.log(prior), np.array([*groups, linear, *others]), codes, counts
 
 
-def plain_loss(weights, pool, log_prior, log_densities, codes, counts):
-    """Log-loss of the rows, and the parabola of what was learned before, from the formula."""
+def plain_loss(weights, pool, log_prior, log_densities, codes, counts, untold=0.0):
+    """Log-loss of the rows, and the parabola of what was learned before, from the formula.
+
+    Of a share of the rows the classes are those that come.
+    """
     n = len(log_densities)
     tempered = sum(t * logs for t, logs in zip(weights[:n], log_densities, strict=True))
     log_p = log_softmax(log_prior + weights[n:] + tempered, axis=1)
     step = weights - np.append(pool.exponents, pool.offsets)
-    return 0.5 * step @ pool.precision @ step - counts @ log_p[np.arange(len(codes)), codes]
+    targets = (1.0 - untold) * np.eye(len(log_prior))[codes] + untold * np.exp(log_prior)
+    return 0.5 * step @ pool.precision @ step - counts @ (targets * log_p).sum(axis=1)
 
 
 def minimum(pool, *batch):
@@ -307,7 +312,31 @@ def test_a_density_that_is_there_twice_counts_once():
     np.testing.assert_allclose(got, expected, atol=1e-3)
 
 
-def test_predictions_are_worth_a_share_of_the_samples():
+@pytest.mark.parametrize("n_samples", [450.0, 2000.0])
+def test_as_if_a_few_predictions_told_nothing(n_samples):
+    batch = predictions()
+    assert batch[-1].sum() < MEMORY * n_samples
+    pool = learn_pool(bayes(), *batch, n_samples)
+    untold = UNTOLD / (UNTOLD + MEMORY * n_samples)
+    np.testing.assert_allclose(pool.weights, minimum(bayes(), *batch, untold), atol=1e-5)
+    assert pool.weights[0] < learn_pool(bayes(), *batch, MANY).weights[0]
+
+
+@pytest.mark.parametrize("n", [20, 60])
+def test_exponents_are_no_larger_than_predictions_warrant(n, monkeypatch):
+    # All predictions are right, by a hundred nats.
+    codes = np.arange(n) % 2
+    of_class = 100.0 * np.eye(2)[codes][None]
+    batch = np.log([0.5, 0.5]), np.concatenate([of_class, 0.0 * of_class]), codes, np.ones(n)
+    few, many = (learn_pool(bayes(2), *batch, k * n).exponents[0] for k in (1.0, 100.0))
+    assert few < 0.5
+    assert few < 0.8 * many  # which a model of so many samples remembers
+    monkeypatch.setattr(pooling, "UNTOLD", 0.0)
+    assert learn_pool(bayes(2), *batch, 1.0 * n).exponents[0] == pytest.approx(1.0, abs=1e-6)
+
+
+def test_predictions_are_worth_a_share_of_the_samples(monkeypatch):
+    monkeypatch.setattr(pooling, "UNTOLD", 0.0)
     batch = predictions()
     n = batch[-1].sum()
     free = learn_pool(bayes(), *batch, MANY)

@@ -12,7 +12,9 @@ spread is a term as well (see `discriminants`), what the nearest samples vote fo
 be up to ten more, and what single features tell (`histograms`) two. Which t_j, s and b_c are best
 the log-loss tells of rows that are predicted before they are learned; it is convex in them.
 These rows also tell which share of all rows has classes that follow from nothing in it, a
-contamination, so that their probabilities are the priors.
+contamination, so that their probabilities are the priors. While all of few rows are predicted right
+nothing says how large exponents may be at most, so that a little of each row's label is taken to
+be drawn by the priors (label smoothing, Szegedy et al. 2016).
 """
 
 from __future__ import annotations
