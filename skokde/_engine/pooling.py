@@ -391,14 +391,14 @@ def learn_pool(
     counts = share * counts
     before = pool.weights
     untold = UNTOLD / (UNTOLD + MEMORY * n_samples)
-    shares = untold * np.exp(log_prior)
+    untold_by_class = untold * np.exp(log_prior)
 
     def log_probabilities(weights: np.ndarray) -> np.ndarray:
         return normalized(pool.with_weights(weights).logits(log_prior, features))
 
     def loss(weights: np.ndarray, log_p: np.ndarray) -> float:
         away = weights - before
-        log_likelihoods = (1.0 - untold) * log_p[rows, codes] + log_p @ shares
+        log_likelihoods = (1.0 - untold) * log_p[rows, codes] + log_p @ untold_by_class
         return float(0.5 * away @ old @ away - counts @ log_likelihoods)
 
     weights = before
@@ -409,7 +409,7 @@ def learn_pool(
     for _ in range(MOST_STEPS):
         p = np.exp(log_p)
         curvature = old + log_loss_curvature(p, features, counts)
-        surprise = p - shares
+        surprise = p - untold_by_class
         surprise[rows, codes] -= 1.0 - untold
         surprise *= counts[:, None]
         gradient = old @ (weights - before)
