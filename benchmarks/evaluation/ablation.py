@@ -77,7 +77,7 @@ def _none_of_discriminants(squares: np.ndarray, *args: Any) -> np.ndarray:
     return np.zeros_like(squares)
 
 
-def _equal_weights(neighbors: Neighbors, weights: np.ndarray | None = None) -> np.ndarray:
+def _equal_weights(neighbors: Neighbors, *args: Any, **parameters: Any) -> np.ndarray:
     return np.ones(neighbors.points.shape[1])
 
 
